@@ -1,0 +1,153 @@
+"""What a bench file says: one board, one Jetson, one capture point, their lines. The controller sees only this model.
+
+A hardware bench names everything itself. An emulated bench has an `emulation` section; `rig.emulation` brings it up and
+returns the same model with `board`, `jetson` and `capture` filled in, so nothing above this room can tell them apart.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rig.plan.model import Impairment, Model, Name
+from rig.plan.units import Duration
+
+Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
+Ipv4 = Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3}){3}$")]
+
+
+class Command(Model):
+    """A vendor's or lab's own program: argument list, no shell; `{image}`, `{port}`, `{address}` are replaced."""
+
+    command: Annotated[list[str], Field(min_length=1)]
+    deadline: Duration = 60_000_000_000
+
+
+class Serial(Model):
+    """The board's UART. port: a device path, `/dev/serial/by-id|by-path/…`, `rfc2217://…` or `socket://…`."""
+
+    port: str
+    baud: Annotated[int, Field(ge=300, le=12_000_000)] = 115_200
+    """Console speed, 8N1."""
+
+
+class ControlLine(Model):
+    """How a line (reset, boot) is driven: a modem line of the serial port, the emulator, or a command."""
+
+    driver: Literal["dtr", "rts", "emulated", "command", "none"] = "none"
+    inverted: bool = False
+    """True when asserting the line needs the modem signal low."""
+    on: Command | None = None
+    """`command` driver: assert (reset held, boot ROM selected)."""
+    off: Command | None = None
+    """`command` driver: release."""
+
+
+class Flash(Model):
+    """How images reach the board."""
+
+    driver: Literal["an3155", "command"] = "an3155"
+    baud: Annotated[int, Field(ge=1200, le=2_000_000)] = 115_200
+    parity: Literal["even", "none"] = "even"
+    """AN3155 is 8E1; a pseudo-terminal cannot carry parity, so the emulated bench says `none`."""
+    product_id: Annotated[int, Field(ge=0, le=0xFFFF)] | None = 0x449
+    """Refuse a board that answers Get ID differently; None accepts any."""
+    image_address: int = 0x0800_0000
+    identity_address: int | None = 0x0802_0000
+    weights_address: int | None = 0x0804_0000
+    command: Command | None = None
+
+
+class Identity(Model):
+    """What the rig writes into the board's identity block; the banner must show the same."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,16}$")]
+    mac: Mac
+    address: Ipv4
+    netmask: Ipv4 = "255.255.255.0"
+    gateway: Ipv4 | None = None
+    port: Annotated[int, Field(ge=1, le=65535)] = 5005
+
+
+class Board(Model):
+    serial: Serial
+    reset: ControlLine = ControlLine()
+    boot: ControlLine = ControlLine()
+    flash: Flash = Flash()
+    identity: Identity
+    banner: str | None = None
+    """Regular expression with which a foreign image announces itself; None means this project's own banner."""
+    boot_budget: Duration = 10_000_000_000
+
+
+class Jetson(Model):
+    """The SSH host of the inference run. `host` is its management address, `bench_address` its side of the segment."""
+
+    host: str
+    port: Annotated[int, Field(ge=1, le=65535)] = 22
+    user: str
+    host_key: str
+    """Pinned public host key as in known_hosts: `ssh-ed25519 AAAA…`."""
+    key: str | None = None
+    """Private key file; None uses the agent."""
+    python: str = "python3"
+    """Interpreter that has the engine's packages."""
+    bench_address: Ipv4
+    model_dir: str = "~/models"
+
+
+class CapturePoint(Model):
+    point: Literal["inline", "mirror"] = "inline"
+    interface: str
+    """Name or MAC of the capturing interface."""
+    duplication: bool = False
+    """True where the mirror is known to show frames twice."""
+
+
+class Uncertainty(Model):
+    """e, the measurement uncertainty of a time stamp difference on this bench."""
+
+    declared: Duration
+
+
+class NetworkReady(Model):
+    budget: Duration = 45_000_000_000
+    probes: Annotated[int, Field(ge=1, le=100)] = 3
+
+
+class Emulation(Model):
+    """The emulated bench's own settings; its presence makes the bench an emulated one."""
+
+    capture: Literal["inline", "mirror"] = "inline"
+    flash_baud: Annotated[int, Field(ge=1200, le=2_000_000)] = 921_600
+    impairment: list[Impairment] = Field(default_factory=list)
+
+
+class BenchFile(Model):
+    """One YAML file in `benches/`."""
+
+    bench: Name
+    description: str = ""
+    profile: Literal["hardware", "emulated"] = "hardware"
+    capabilities: list[Name] = Field(default_factory=list)
+    uncertainty: Uncertainty
+    network_ready: NetworkReady = NetworkReady()
+    board: Board | None = None
+    jetson: Jetson | None = None
+    capture: CapturePoint | None = None
+    emulation: Emulation | None = None
+
+
+class Bench(Model):
+    """A bench that can be used: nothing left open."""
+
+    bench: Name
+    profile: Literal["hardware", "emulated"]
+    capabilities: list[Name]
+    uncertainty: Uncertainty
+    network_ready: NetworkReady
+    board: Board
+    jetson: Jetson
+    capture: CapturePoint
+    emulation: Emulation | None = None

@@ -1,0 +1,77 @@
+"""The frame table: one row per captured frame, columns as NumPy arrays. Every metric is a function of it.
+
+Rows are sorted by time (stable), `number` is the frame's number in the file as Wireshark shows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+PROTO_OTHER, PROTO_UDP, PROTO_TCP, PROTO_ARP, PROTO_ICMP = 0, 17, 6, 255, 1
+
+
+class FlowKey(NamedTuple):
+    """What tells one flow from another. Addresses are text as Wireshark prints them; ports 0 where there are none."""
+
+    vlans: tuple[int, ...]
+    src: str
+    dst: str
+    proto: int
+    srcport: int
+    dstport: int
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """Columns of n rows.
+
+    number u4: frame number in the file, from 1. time_ns i8: ns since the epoch. interface u2: index in the file.
+    wire_len, cap_len u4: bytes on the wire / in the file. flow i4: index into `flows`, -1 for frames without one.
+    proto u1: PROTO_*. payload_off u8: where the datagram's (UDP) or segment's (TCP) payload begins in `data`.
+    payload_len u4: its length by the UDP header or IP length, never Ethernet padding. payload_cap u4: bytes of it in
+    the file (less when snaplen cut it). first_ns i8: time of the datagram's first fragment (= time_ns when whole);
+    a datagram of several fragments is the row of the fragment that came last, its other rows have flow -1.
+    data: all frames' bytes, which the offsets point into.
+    """
+
+    number: NDArray[np.uint32]
+    time_ns: NDArray[np.int64]
+    first_ns: NDArray[np.int64]
+    interface: NDArray[np.uint16]
+    wire_len: NDArray[np.uint32]
+    cap_len: NDArray[np.uint32]
+    proto: NDArray[np.uint8]
+    flow: NDArray[np.int32]
+    payload_off: NDArray[np.uint64]
+    payload_len: NDArray[np.uint32]
+    payload_cap: NDArray[np.uint32]
+    flows: tuple[FlowKey, ...]
+    data: bytes | memoryview
+    interfaces: tuple[InterfaceInfo, ...] = ()
+    findings: tuple[ReaderFinding, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+
+class ReaderFinding(NamedTuple):
+    """Something the reader noticed. kind: `cut-file`, `corrupt-block`, `unsupported-linktype`, `time-step-back`,
+    `snaplen-cut`, `no-timestamp`, `interface-drops`; detail: one sentence with the figures."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class InterfaceInfo:
+    """An interface of the capture file. Drops are -1 where the file does not say."""
+
+    name: str
+    linktype: int
+    resolution_ns: float
+    received: int = -1
+    dropped: int = -1
