@@ -79,7 +79,7 @@ class _FileError(RigError):
         self, what: str, *, faults: Iterable[Fault] = (), seen: str | None = None, hint: str | None = None
     ) -> None:
         super().__init__(what, seen=seen, hint=hint)
-        self.faults = tuple(sorted(faults))
+        self.faults = tuple(sorted(faults, key=lambda f: (f.file, f.line, f.column, f.message)))
 
     def __str__(self) -> str:
         if not self.faults:

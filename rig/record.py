@@ -98,7 +98,7 @@ class RunInfo:
     board: dict[str, Any] = field(default_factory=dict)
     jetson: dict[str, Any] = field(default_factory=dict)
     impairment: list[dict[str, Any]] = field(default_factory=list)
-    relay: dict[str, int] = field(default_factory=dict)
+    relay: dict[str, Any] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 

@@ -6,15 +6,40 @@ returns the same model with `board`, `jetson` and `capture` filled in, so nothin
 
 from __future__ import annotations
 
+import re
+from ipaddress import IPv4Address
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from rig.plan.model import Impairment, Model, Name
 from rig.plan.units import Duration
 
-Mac = Annotated[str, Field(pattern=r"^[0-9a-f]{2}(:[0-9a-f]{2}){5}$")]
-Ipv4 = Annotated[str, Field(pattern=r"^\d{1,3}(\.\d{1,3}){3}$")]
+_MAC = r"[0-9a-f]{2}(:[0-9a-f]{2}){5}"
+
+
+def _mac(value: str) -> str:
+    if not re.fullmatch(_MAC, value):
+        raise ValueError(
+            f"{value!r} is not a MAC address: six pairs of lower-case hex digits, such as 02:00:00:00:00:01"
+        )
+    if int(value[:2], 16) & 1:
+        raise ValueError(f"{value!r} is a group address; a board needs one of its own (first byte even)")
+    return value
+
+
+def _ipv4(value: str) -> str:
+    try:
+        return str(IPv4Address(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not an IPv4 address: {error}") from None
+
+
+Mac = Annotated[str, AfterValidator(_mac), WithJsonSchema({"type": "string", "pattern": f"^{_MAC}$"})]
+Ipv4 = Annotated[str, AfterValidator(_ipv4), WithJsonSchema({"type": "string", "format": "ipv4"})]
+
+
+Address = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
 
 
 class Command(Model):
@@ -53,10 +78,13 @@ class Flash(Model):
     """AN3155 is 8E1; a pseudo-terminal cannot carry parity, so the emulated bench says `none`."""
     product_id: Annotated[int, Field(ge=0, le=0xFFFF)] | None = 0x449
     """Refuse a board that answers Get ID differently; None accepts any."""
-    image_address: int = 0x0800_0000
-    identity_address: int | None = 0x0802_0000
-    weights_address: int | None = 0x0804_0000
+    image_address: Address = 0x0800_0000
+    identity_address: Address | None = 0x0802_0000
+    """Flash page of the identity block; null where the board keeps its own identity."""
+    weights_address: Address | None = 0x0804_0000
+    """Where model weights go; null for a board without a region for them."""
     command: Command | None = None
+    """`command` driver: the programmer."""
 
 
 class Identity(Model):
@@ -95,6 +123,8 @@ class Jetson(Model):
     """Interpreter that has the engine's packages."""
     bench_address: Ipv4
     model_dir: str = "~/models"
+    work_dir: str = "~/.rig"
+    """Lease, uploaded runner and the files of a run; one folder per Jetson, whoever uses it."""
 
 
 class CapturePoint(Model):

@@ -31,7 +31,8 @@ class FrameTable:
 
     number u4: frame number in the file, from 1. time_ns i8: ns since the epoch. interface u2: index in the file.
     wire_len, cap_len u4: bytes on the wire / in the file. flow i4: index into `flows`, -1 for frames without one.
-    proto u1: PROTO_*. payload_off u8: where the datagram's (UDP) or segment's (TCP) payload begins in `data`.
+    proto u1: PROTO_*. payload_off u8: where the datagram's (UDP) or segment's (TCP) payload begins in `data`; of an ARP
+    frame the ARP packet is the payload.
     payload_len u4: its length by the UDP header or IP length, never Ethernet padding. payload_cap u4: bytes of it in
     the file (less when snaplen cut it). first_ns i8: time of the datagram's first fragment (= time_ns when whole);
     a datagram of several fragments is the row of the fragment that came last, its other rows have flow -1.

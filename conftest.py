@@ -1,0 +1,3 @@
+"""Lets pytest collect plans: see rig/pytest_plugin.py."""
+
+pytest_plugins = ["rig.pytest_plugin"]

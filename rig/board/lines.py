@@ -1,0 +1,149 @@
+"""The board's reset and boot lines: modem signals of its serial port, the emulator, a lab's own program, or none.
+
+A driver is one class and one entry of DRIVERS. `asserted` means: reset held, boot ROM selected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rig.bench.model import ControlLine
+from rig.board.command import run_command
+from rig.board.serial_port import SerialPort
+from rig.deadline import Deadline
+from rig.errors import BoardError
+
+RESET_PULSE_S = 0.01
+"""How long reset is held. STM32 needs 20 us (NRST, RM0385 5.1.2); 100 nF on the pin and a USB adapter need more."""
+
+Role = Literal["reset", "boot"]
+
+
+class EmulatedBoard(Protocol):
+    """What the emulated bench offers in place of wires."""
+
+    def set_reset(self, asserted: bool) -> None: ...
+
+    def set_boot(self, asserted: bool) -> None: ...
+
+    def power(self, on: bool) -> None: ...
+
+
+class Line(Protocol):
+    """One control line."""
+
+    def set(self, asserted: bool, deadline: Deadline) -> None:
+        """Drive the line. Raises BoardError when that fails."""
+
+    @property
+    def present(self) -> bool:
+        """False when nobody can drive it."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What drivers may use. port: an open serial port or None; note: takes one line for the board's log."""
+
+    port: SerialPort | None
+    port_name: str
+    emulated: EmulatedBoard | None
+    note: Callable[[str], None]
+
+
+def make_line(role: Role, config: ControlLine, wiring: Wiring) -> Line:
+    """The driver that the bench file names for a line."""
+    return DRIVERS[config.driver](role, config, wiring)
+
+
+def released_level(config: ControlLine, driver: Literal["dtr", "rts"]) -> bool:
+    """The state a modem signal must have at open so that a line wired to it stays released."""
+    return config.inverted if config.driver == driver else False
+
+
+def enter_bootloader(reset: Line, boot: Line, deadline: Deadline) -> None:
+    """Boot line asserted, reset pulsed: the boot ROM runs afterwards (AN2606, boot pin patterns)."""
+    boot.set(True, deadline)
+    _pulse(reset, deadline)
+
+
+def start_application(
+    reset: Line, boot: Line, deadline: Deadline, while_held: Callable[[], object] = lambda: None
+) -> None:
+    """Boot line released, reset pulsed: the flashed image runs afterwards. `while_held` is called with reset held."""
+    boot.set(False, deadline)
+    _pulse(reset, deadline, while_held)
+
+
+def _pulse(reset: Line, deadline: Deadline, while_held: Callable[[], object] = lambda: None) -> None:
+    reset.set(True, deadline)
+    try:
+        time.sleep(RESET_PULSE_S)
+        while_held()
+    finally:
+        reset.set(False, deadline)
+
+
+class _ModemLine:
+    present = True
+
+    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+        self._name: Literal["dtr", "rts"] = "dtr" if config.driver == "dtr" else "rts"
+        self._role, self._inverted, self._port = role, config.inverted, wiring.port
+
+    def set(self, asserted: bool, deadline: Deadline) -> None:
+        if self._port is None:
+            raise BoardError(f"the {self._role} line is {self._name.upper()} of a serial port that is not open")
+        self._port.set_modem_line(self._name, asserted != self._inverted)
+
+
+class _EmulatedLine:
+    present = True
+
+    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+        if wiring.emulated is None:
+            raise BoardError(
+                f"the {role} line's driver is `emulated`, but this bench is not an emulated one",
+                hint="choose dtr, rts, command or none for it in the bench file",
+            )
+        self._drive = wiring.emulated.set_reset if role == "reset" else wiring.emulated.set_boot
+
+    def set(self, asserted: bool, deadline: Deadline) -> None:
+        self._drive(asserted)
+
+
+class _CommandLine:
+    present = True
+
+    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+        if config.on is None or config.off is None:
+            raise BoardError(
+                f"the {role} line's driver is `command`, but the bench file does not give both `on` and `off`",
+                hint="`on` asserts the line (reset held, boot ROM selected), `off` releases it",
+            )
+        self._on, self._off, self._wiring = config.on, config.off, wiring
+
+    def set(self, asserted: bool, deadline: Deadline) -> None:
+        command = self._on if asserted else self._off
+        run_command(command, {"port": self._wiring.port_name}, deadline, self._wiring.note)
+
+
+class _NoLine:
+    present = False
+
+    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+        pass
+
+    def set(self, asserted: bool, deadline: Deadline) -> None:
+        pass
+
+
+DRIVERS: dict[str, Callable[[Role, ControlLine, Wiring], Line]] = {
+    "dtr": _ModemLine,
+    "rts": _ModemLine,
+    "emulated": _EmulatedLine,
+    "command": _CommandLine,
+    "none": _NoLine,
+}

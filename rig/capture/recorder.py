@@ -1,0 +1,285 @@
+"""Records the bench's Ethernet with dumpcap: ready before the first packet, tail drained, every loss accounted for.
+
+with Recorder(host, capture_point(bench.capture), path) as recorder:
+    recorder.start(deadline)                             # dumpcap has its socket open
+    recorder.wait_for_sentinel(SENTINEL_START, deadline)  # the measured path provably reaches the file
+    ...                                                  # traffic; recorder.check() notices a dead dumpcap
+    recorder.drain(deadline)                             # the end sentinel is in the file, or the quiet time is over
+    report = recorder.stop(deadline)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal
+
+from rig.bench.host import Child, Host
+from rig.capture import dumpcap
+from rig.capture.links import (
+    MONITOR,
+    Link,
+    carrier_events,
+    counter_growth,
+    find_link,
+    read_link,
+    read_links,
+    require_up,
+)
+from rig.capture.points import Point
+from rig.capture.report import CaptureReport, CarrierChange, InterfaceReport, SentinelSeen
+from rig.capture.tail import CaptureTail
+from rig.deadline import Deadline
+from rig.errors import CaptureError, InternalError
+from rig.protocol import TokenError, token_v2
+
+QUIET_S: Final = 0.5
+"""Twice the time that a frame may lie in the kernel's ring (`dumpcap.BLOCK_TIMEOUT_S`)."""
+_POLL_S: Final = 0.01
+_SENTINEL_MARK: Final = token_v2.MAGIC + bytes([token_v2.SENTINEL])
+
+
+def check_capture(host: Host, point: Point, deadline: Deadline) -> list[Link]:
+    """The point's interfaces, proven fit to capture on now; CaptureError with the exact fix when they are not."""
+    links = read_links(host, deadline)
+    chosen = [find_link(links, wanted) for wanted in point.interfaces]
+    for link in chosen:
+        require_up(link)
+        try:
+            probe = host.run(dumpcap.probe_command(link.name), deadline)
+        except InternalError as error:
+            if deadline.expired():
+                raise
+            raise dumpcap.not_executable(error.what) from error
+        if probe.returncode != 0:
+            raise dumpcap.refusal(probe.stderr.decode("utf-8", "replace"), link.name, status=probe.returncode)
+    return chosen
+
+
+class Recorder:
+    """One capture into one new file. dumpcap's and ip's own output lie beside it while it runs."""
+
+    def __init__(self, host: Host, point: Point, path: Path) -> None:
+        self._host = host
+        self._point = point
+        self._path = path
+        self._stderr = path.with_name(path.name + ".stderr")
+        self._changes = path.with_name(path.name + ".links")
+        self._child: Child | None = None
+        self._monitor: Child | None = None
+        self._links: list[Link] = []
+        self._tail = CaptureTail(path, _SENTINEL_MARK)
+        self._drained: Literal["end-sentinel", "quiet-time", "not"] = "not"
+        self._started_ns = self._ready_ns = 0
+        self.sentinels: list[SentinelSeen] = []
+        """Sentinels seen in the file so far, in its order."""
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in (self._child, self._monitor):
+            if child is not None and child.poll() is None:
+                child.send_signal(signal.SIGKILL)
+                child.wait(Deadline.after(1.0))
+        for left in (self._stderr, self._changes):
+            left.unlink(missing_ok=True)
+
+    def start(self, deadline: Deadline) -> None:
+        """Start dumpcap and return once its socket is open; CaptureError with the exact fix when it cannot be."""
+        if self._path.exists():
+            raise InternalError(f"the capture file {self._path} exists already; a capture is never written over")
+        links = read_links(self._host, deadline)
+        chosen = [find_link(links, wanted) for wanted in self._point.interfaces]
+        self._links = []
+        for link in chosen:
+            require_up(link)
+            self._links.append(read_link(self._host, link.name, deadline) or link)
+        names = [link.name for link in self._links]
+        self._monitor = self._host.spawn(MONITOR, stdout=self._changes, stderr=self._changes)
+        self._started_ns = time.time_ns()
+        try:
+            self._child = self._host.spawn(dumpcap.command(names), stdout=self._path, stderr=self._stderr)
+        except InternalError as error:
+            raise dumpcap.not_executable(error.what) from error
+        while not dumpcap.read_messages(self._messages()).ready:
+            status = self._child.poll()
+            if status is not None or deadline.expired():
+                raise dumpcap.refusal(self._messages(), ", ".join(names), status=status)
+            time.sleep(_POLL_S / 2)
+        self._ready_ns = time.time_ns()
+
+    def check(self) -> None:
+        """CaptureError when dumpcap has died; call it now and then while waiting for something else."""
+        if self._child is None:
+            raise InternalError("the recorder was asked for its state before it was started")
+        status = self._child.poll()
+        if status is not None:
+            complaints = dumpcap.read_messages(self._messages()).complaints
+            raise CaptureError(
+                f"dumpcap ended by itself in mid-run with {_ending(status)} after {self._tail.frames} frames or more",
+                seen=complaints[-1] if complaints else None,
+                hint="see whether the disk is full or the interface was removed; the frames so far are in "
+                f"{self._path.name}",
+            )
+
+    def wait_for_sentinel(self, kind: int, deadline: Deadline) -> SentinelSeen | None:
+        """The first sentinel of `kind` in the file; None if the deadline came first. CaptureError if dumpcap died."""
+        while True:
+            self._poll()
+            for seen in self.sentinels:
+                if seen.kind == kind:
+                    return seen
+            if deadline.expired():
+                return None
+            self.check()
+            time.sleep(_POLL_S)
+
+    def drain(self, deadline: Deadline) -> None:
+        """Wait until the tail is in the file. Call it when the last expected packet has been sent or received.
+
+        Over once the board's answer to the end sentinel is in the file, which on one interface comes after everything
+        else, and in any case QUIET_S after the call. CaptureError if dumpcap died.
+        """
+        begun = time.monotonic()
+        while True:
+            self._poll()
+            if len(self._links) == 1 and any(
+                seen.kind == token_v2.SENTINEL_END and seen.from_board for seen in self.sentinels
+            ):
+                self._drained = "end-sentinel"
+                return
+            if time.monotonic() - begun >= QUIET_S:
+                self._drained = "quiet-time"
+                return
+            if deadline.expired():
+                return
+            self.check()
+            time.sleep(_POLL_S)
+
+    def stop(self, deadline: Deadline) -> CaptureReport:
+        """End dumpcap and account for everything. Never raises for what the capture lacks: the report says it."""
+        if self._child is None:
+            raise InternalError("the recorder was asked to stop before it was started")
+        faults: list[str] = []
+        ended, status = self._end(self._child, deadline, faults)
+        stopped_ns = time.time_ns()
+        if self._monitor is not None:
+            self._monitor.send_signal(signal.SIGTERM)
+            self._monitor.wait(deadline)
+        self._poll(final=True)
+        stderr = self._messages()
+        messages = dumpcap.read_messages(stderr)
+        faults += [f"dumpcap: {line}" for line in messages.complaints]
+        faults += [f"{finding.kind}: {finding.detail}" for finding in self._tail.findings]
+        interfaces = [self._account(link, index, messages, faults, deadline) for index, link in enumerate(self._links)]
+        changes = self._changes.read_text(errors="replace") if self._changes.exists() else ""
+        for left in (self._stderr, self._changes):
+            left.unlink(missing_ok=True)
+        return CaptureReport(
+            file=self._path.name,
+            size=self._path.stat().st_size,
+            frames=self._tail.frames,
+            point=self._point.kind,
+            direction=self._point.direction,
+            duplicates=self._point.duplicates,
+            stamps=self._point.stamps,
+            command=dumpcap.command([link.name for link in self._links]),
+            version=self._tail.application,
+            started_ns=self._started_ns,
+            ready_ns=self._ready_ns,
+            stopped_ns=stopped_ns,
+            ended=ended,
+            status=status,
+            drained=self._drained,
+            interfaces=interfaces,
+            carrier=[CarrierChange(**event._asdict()) for event in carrier_events(changes, self._links)],
+            sentinels=self.sentinels,
+            faults=faults,
+            stderr=stderr,
+        )
+
+    def _end(
+        self, child: Child, deadline: Deadline, faults: list[str]
+    ) -> tuple[Literal["stopped", "died", "killed"], int | None]:
+        status = child.poll()
+        if status is not None:
+            faults.append(f"dumpcap had ended by itself with {_ending(status)} before it was asked to")
+            return "died", status
+        child.send_signal(signal.SIGINT)
+        status = child.wait(deadline)
+        if status is None:
+            child.send_signal(signal.SIGKILL)
+            status = child.wait(Deadline.after(1.0))
+            faults.append("dumpcap did not end on SIGINT in time and was killed; the end of the capture is lost")
+            return "killed", status
+        if status != 0:
+            faults.append(f"dumpcap ended with {_ending(status)}")
+        return "stopped", status
+
+    def _account(
+        self, before: Link, index: int, messages: dumpcap.Messages, faults: list[str], deadline: Deadline
+    ) -> InterfaceReport:
+        counts = next((one for one in messages.counts if one.interface == before.name), None)
+        if counts is None:
+            faults.append(f"dumpcap gave no count of lost packets for {before.name}")
+        described = self._tail.interfaces[index] if index < len(self._tail.interfaces) else None
+        after = None
+        with contextlib.suppress(CaptureError, InternalError):
+            after = read_link(self._host, before.name, deadline)
+        if after is None:
+            faults.append(f"the interface {before.name} is gone")
+        elif not after.up:
+            faults.append(f"the interface {before.name} was taken down")
+        return InterfaceReport(
+            name=before.name,
+            mac=before.mac,
+            received=counts.received if counts else None,
+            dropped=counts.dropped if counts else None,
+            dropped_nic=counts.dropped_nic if counts else None,
+            file_received=_known(described.received) if described else None,
+            file_dropped=_known(described.dropped) if described else None,
+            counters=counter_growth(before, after) if after else {},
+            carrier_at_start=before.carrier,
+            carrier_at_end=after.carrier if after else None,
+            carrier_changes=after.carrier_changes - before.carrier_changes if after else None,
+        )
+
+    def _poll(self, *, final: bool = False) -> None:
+        for datagram in self._tail.poll(final=final):
+            try:
+                sentinel = token_v2.decode(datagram.payload)
+            except TokenError:
+                continue
+            kind = sentinel.header.sentinel_kind
+            if kind is None:
+                continue
+            self.sentinels.append(
+                SentinelSeen(
+                    frame=datagram.number,
+                    time_ns=datagram.time_ns,
+                    kind=kind,
+                    from_board=sentinel.from_board,
+                    src=datagram.flow.src,
+                    dst=datagram.flow.dst,
+                    sequence=sentinel.header.sequence,
+                    boot_id=sentinel.header.boot_id,
+                    counters=token_v2.decode_counters(sentinel.payload) if sentinel.from_board else None,
+                )
+            )
+
+    def _messages(self) -> str:
+        return self._stderr.read_text(errors="replace") if self._stderr.exists() else ""
+
+
+def _ending(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"status {status}"
+
+
+def _known(count: int) -> int | None:
+    return count if count >= 0 else None

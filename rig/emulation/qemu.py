@@ -1,0 +1,186 @@
+"""The emulated board: QEMU's MPS3-AN547 (Arm AN547, Cortex-M55, LAN9118 Ethernet) and what drives its lines.
+
+Its flash is the machine's DDR at 0x60000000 in a file of the state folder, so it outlives power; RAM does not. The
+lines: reset low halts the machine (QMP `stop`), its release is `system_reset` and `cont`; BOOT0 is a word of the file
+that the boot ROM samples; power off kills the emulator as a pulled plug would. Nothing but that word is ever written
+into the file while the emulator lives: it would go on running code that it has translated already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+DDR_BYTES = 2 << 30
+BOOT0_OFFSET = 0x00F0_0000
+_QMP_TIMEOUT_S = 5.0
+
+
+class EmulatorError(Exception):
+    """The emulator did not start, ended, or does not answer; `seen` is its last word."""
+
+    def __init__(self, what: str, seen: str = "") -> None:
+        super().__init__(what)
+        self.seen = seen
+
+
+class EmulatedBoard:
+    """One QEMU at a time. uart, network: the emulator's ends of connected socket pairs; they outlive a power cycle."""
+
+    def __init__(self, rom: Path, ddr: Path, log: Path, uart: socket.socket, network: socket.socket, mac: str) -> None:
+        self._rom, self._ddr, self._log, self._mac = rom, ddr, log, mac
+        self._uart, self._network = uart, network
+        self._qmp: _Qmp | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.in_reset = False
+        self.boot0 = False
+
+    def start(self) -> None:
+        """Switch power on: start the emulator. It runs once `wait_started` returns."""
+        _drain(self._uart)
+        _drain(self._network)
+        with self._ddr.open("ab") as ddr:
+            ddr.truncate(DDR_BYTES)
+        self.set_boot0(self.boot0)
+        ours, theirs = socket.socketpair()
+        fds = [self._uart.fileno(), self._network.fileno(), theirs.fileno()]
+        with theirs, self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                _command(self._rom, self._ddr, self._mac, *fds),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        self._qmp = _Qmp(ours)
+
+    def wait_started(self) -> None:
+        """Raises EmulatorError when the emulator does not come up."""
+        try:
+            if self._qmp is None:
+                raise EOFError("no monitor")
+            self._qmp.greet()
+            if self.in_reset:
+                self._qmp.execute("stop")
+        except (OSError, EOFError) as error:
+            self.power_off()
+            raise EmulatorError(f"the emulated board did not start: {error}", self._last_words()) from error
+
+    def power_off(self) -> None:
+        """Kill the emulator and wait for its end. The flash file keeps what was written."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+        if self._qmp is not None:
+            self._qmp.close()
+        self._qmp = None
+
+    def running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    def set_reset(self, asserted: bool) -> None:
+        """Hold the board in reset or let it go. Raises EmulatorError."""
+        self.in_reset = asserted
+        if not self.running():
+            return
+        if asserted:
+            self._execute("stop")
+            return
+        _drain(self._uart)  # what was sent to a board in reset is lost
+        self._execute("system_reset")
+        self._execute("cont")
+
+    def set_boot0(self, high: bool) -> None:
+        """The level that the boot ROM finds at its next start."""
+        self.boot0 = high
+        fd = os.open(self._ddr, os.O_WRONLY)
+        try:
+            os.pwrite(fd, struct.pack("<I", high), BOOT0_OFFSET)
+        finally:
+            os.close(fd)
+
+    def set_link(self, up: bool) -> None:
+        """The PHY's link as the board's Ethernet controller sees it. Raises EmulatorError."""
+        if self.running():
+            self._execute("set_link", name="n0", up=up)
+
+    def _execute(self, command: str, **arguments: Any) -> None:
+        try:
+            if self._qmp is None:
+                raise EOFError("no monitor")
+            self._qmp.execute(command, **arguments)
+        except (OSError, EOFError) as error:
+            raise EmulatorError(
+                f"the emulated board does not answer to {command!r}: {error}", self._last_words()
+            ) from error
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        return lines[-1] if lines else ""
+
+
+def _command(rom: Path, ddr: Path, mac: str, uart_fd: int, network_fd: int, qmp_fd: int) -> list[str]:
+    path = str(ddr).replace(",", ",,")
+    return [
+        *["qemu-system-arm", "-M", "mps3-an547,memory-backend=ddr", "-nodefaults", "-display", "none"],
+        *["-object", f"memory-backend-file,id=ddr,size={DDR_BYTES},mem-path={path},share=on"],
+        *["-kernel", str(rom)],
+        *["-chardev", f"socket,id=uart0,fd={uart_fd}", "-serial", "chardev:uart0"],
+        *["-chardev", f"socket,id=qmp,fd={qmp_fd}", "-mon", "chardev=qmp,mode=control"],
+        *["-netdev", f"dgram,id=n0,local.type=fd,local.str={network_fd}"],
+        *["-net", f"nic,netdev=n0,macaddr={mac},model=lan9118"],
+    ]
+
+
+def _drain(sock: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while sock.recv(65_536, socket.MSG_DONTWAIT):
+            pass
+
+
+class _Qmp:
+    """QEMU Machine Protocol, one command at a time; events are passed over. Raises EOFError, OSError, TimeoutError."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = b""
+
+    def greet(self) -> None:
+        if "QMP" not in self._read(time.monotonic() + _QMP_TIMEOUT_S):
+            raise OSError("no QMP greeting")
+        self.execute("qmp_capabilities")
+
+    def execute(self, command: str, **arguments: Any) -> None:
+        end = time.monotonic() + _QMP_TIMEOUT_S
+        self._sock.sendall(json.dumps({"execute": command, "arguments": arguments}).encode())
+        while True:
+            answer = self._read(end)
+            if "error" in answer:
+                raise OSError(answer["error"]["desc"])
+            if "return" in answer:
+                return
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _read(self, end: float) -> dict[str, Any]:
+        while b"\n" not in self._buffer:
+            if not select.select([self._sock], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise TimeoutError(f"nothing from its monitor for {_QMP_TIMEOUT_S} s")
+            data = self._sock.recv(65_536)
+            if not data:
+                raise EOFError("its monitor was closed")
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer

@@ -1,0 +1,124 @@
+"""Rules about limits: each must fit its metric, be able to hold, to break, and to be proven with the plan's samples."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+
+from rig.plan.limits import bounds
+from rig.plan.model import AtMost, Check, DurationBound, Limits, Loss, Npu, ResponseTime
+from rig.plan.proof import quantile, samples_needed
+from rig.plan.subject import Complaint, Subject, requests_for, samples_of
+from rig.plan.units import format_ns, format_share
+from rig.plan.yaml_positions import Path
+
+
+def limit_complaints(subject: Subject, name: str, check: Check) -> Iterator[Complaint]:
+    """Everything that is wrong with the limits of one check."""
+    durations = check.metric_name in ("response_time", "gap")
+    proven = False
+    for section in ("limits", "hardware", "emulated"):
+        limits: Limits | None = getattr(check, section)
+        if limits is None:
+            continue
+        path: Path = ("checks", name, section)
+        for key, bound in bounds(limits):
+            if isinstance(bound, DurationBound | AtMost) != durations:
+                fit = "each, at_most and percentiles" if durations else "count and ratio"
+                message = f"`{key}` does not fit {check.metric_name}"
+                yield Complaint((*path, key), message, f"{check.metric_name} takes {fit}", True)
+        if durations:
+            yield from _order(path, limits)
+            yield from _reachable(subject, path, name, check, limits)
+        yield from _decides(subject, path, check, limits)
+        if limits.percentiles and durations:
+            proven = True
+            yield from _provable(subject, path, check, limits)
+    if not proven:
+        for key, said in (("confidence", check.confidence is not None), ("proof", check.proof != "exact")):
+            if said:
+                yield Complaint(("checks", name, key), f"`{key}` has no meaning without a percentile limit", None, True)
+
+
+def _order(path: Path, limits: Limits) -> Iterator[Complaint]:
+    """Quantiles rise with their rank, so bounds that fall with it cannot both decide."""
+    ranked = sorted(
+        ((quantile(key), key, bound) for key, bound in limits.percentiles.items()), key=lambda item: item[0]
+    )
+    each = limits.each
+    lowest = [(Fraction(0), "each", each)] if each and each.min is not None else []
+    highest = [(Fraction(1), "each", each)] if each and each.max is not None else []
+    for (_, low, a), (_, high, b) in itertools.combinations([*lowest, *ranked, *highest], 2):
+        if a.min is not None and b.max is not None and a.min > b.max and a is not b:
+            message = f"`{low}` is at least {format_ns(a.min)} and `{high}` at most {format_ns(b.max)}: never both"
+            yield Complaint((*path, high, "max"), message)
+        if a.max is not None and b.max is not None and a.max > b.max and low != "each":
+            message = (
+                f"max {format_ns(a.max)} of `{low}` never decides: `{high}` already allows {format_ns(b.max)} at most"
+            )
+            yield Complaint((*path, low, "max"), message, f"are `{low}` and `{high}` swapped?")
+        if a.min is not None and b.min is not None and a.min > b.min and high != "each":
+            message = f"min {format_ns(b.min)} of `{high}` never decides: `{low}` already asks for {format_ns(a.min)}"
+            yield Complaint((*path, high, "min"), message, f"are `{low}` and `{high}` swapped?")
+    if limits.at_most and each and each.max is not None and limits.at_most.beyond >= each.max:
+        message = f"never decides: `each` already forbids every sample beyond {format_ns(each.max)}"
+        yield Complaint((*path, "at_most", "beyond"), message)
+
+
+def _reachable(subject: Subject, path: Path, name: str, check: Check, limits: Limits) -> Iterator[Complaint]:
+    plan, metric = subject.plan, check.metric
+    if not isinstance(metric, ResponseTime) or subject.broken & {"inference", "npu"}:
+        return
+    takes = plan.npu.first_token
+    if metric.to == "last":
+        takes += plan.npu.per_token * (plan.inference.answer_tokens - 1)
+    wanted = plan.expect is not None and name in plan.expect.fail
+    for key, bound in bounds(limits):
+        value = bound.max if isinstance(bound, DurationBound) else bound.beyond if isinstance(bound, AtMost) else None
+        where = (*path, key, "max" if isinstance(bound, DurationBound) else "beyond")
+        if value is None:
+            continue
+        if value > plan.inference.timeout:
+            limit, timeout = format_ns(value), format_ns(plan.inference.timeout)
+            message = f"{limit} is beyond `inference.timeout` ({timeout}), after which an answer counts as lost"
+            yield Complaint(where, message, f"raise the timeout above {limit}")
+        # Only where the plan sets the NPU's time: other firmware has its own.
+        if isinstance(bound, DurationBound) and value < takes and plan.npu != Npu() and not wanted:
+            message = f"{format_ns(value)} can never hold: the scripted NPU alone takes {format_ns(takes)}"
+            yield Complaint(where, message, "see `npu:`")
+
+
+def _decides(subject: Subject, path: Path, check: Check, limits: Limits) -> Iterator[Complaint]:
+    if limits.ratio is not None and limits.ratio.max == 1:
+        yield Complaint((*path, "ratio", "max"), "100 % can never be exceeded, so this limit never decides")
+    answered = isinstance(check.metric, Loss) and check.metric.answered_by is not None
+    samples = samples_of(subject, check) if isinstance(check.metric, ResponseTime) or answered else None
+    if samples is None:
+        return
+    allowed = [((*path, "at_most", "count"), limits.at_most.count)] if limits.at_most else []
+    allowed += [((*path, "count", "max"), limits.count.max)] if limits.count else []
+    for where, value in allowed:
+        if value >= samples:
+            message = f"{value} can never be exceeded by {samples} requests, so this limit never decides"
+            yield Complaint(where, message)
+
+
+def _provable(subject: Subject, path: Path, check: Check, limits: Limits) -> Iterator[Complaint]:
+    confidence = check.confidence if check.confidence is not None else subject.plan.confidence
+    samples = samples_of(subject, check)
+    if check.proof == "sample" or samples is None or not Fraction(1, 2) <= confidence < 1:
+        return
+    for key, bound in limits.percentiles.items():
+        q = quantile(key)
+        for end, share in (("max", q), ("min", 1 - q)):
+            if getattr(bound, end) is None:
+                continue
+            needed = samples_needed(share, confidence)
+            if needed > samples:
+                message = (
+                    f"{end} of `{key}` can never be proven at {format_share(confidence)} confidence with {samples} "
+                    f"samples; it needs at least {needed}"
+                )
+                more = requests_for(subject, check, needed)
+                yield Complaint((*path, key, end), message, f"`requests: {more}` or more, or `proof: sample`")

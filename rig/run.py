@@ -1,0 +1,300 @@
+"""One run of one point of a plan, phase by phase. Read this page first: the rooms below it hold the details.
+
+    preflight → engine → flash → capture → boot → network → traffic → drain → collect
+
+Every phase has its own budget, its own line on the screen and its own entry in run.json. Whatever happens, the capture
+is stopped, the runner on the Jetson ends, the relay is set back, and what was written so far can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rig.deadline import Deadline
+from rig.errors import InternalError, PlanError, RigError
+from rig.phases import PhaseInProgress, Phases
+from rig.record import RunInfo, RunRecord, RunSet, controller_identity, write_atomic
+from rig.session import FIRMWARE, ROOT, Rig
+
+if TYPE_CHECKING:
+    from rig.board.board import Board
+    from rig.board.flash.flasher import Progress as FlashProgress
+    from rig.board.image import Image
+    from rig.capture.clock import ClockWatch
+    from rig.capture.recorder import Recorder
+    from rig.jetson.runs import RemoteRun
+    from rig.plan.load import PlanFile, Point
+    from rig.plan.model import Plan
+    from rig.progress import Progress
+
+PREFLIGHT_S = 20.0
+ENGINE_S = 60.0
+FLASH_S = 300.0
+CAPTURE_S = 10.0
+IDENTITY_S = 5.0
+DRAIN_S = 5.0
+COLLECT_S = 60.0
+LEAST_DISK = 256 << 20
+
+
+def run_point(
+    rig: Rig, plan_file: PlanFile, point: Point, runs: RunSet, progress: Progress, firmware: Path | None = None
+) -> RunRecord:
+    """Execute `point` on `rig` and leave its record in `runs`.
+
+    firmware: an image to use in place of the plan's variant. A RigError ends the run and stands in the record, which
+    is returned; KeyboardInterrupt is raised again once everything is back in order.
+    """
+    record = runs.new_run(_run_info(rig, plan_file, point), plan_file.text.encode(), rig.text)
+    progress.run_begins(title(plan_file, point))
+    phases = Phases(record, progress)
+    outcome = "interrupted"
+    try:
+        _execute(rig, point.plan, record, phases, firmware)
+        outcome = "completed"
+    except RigError as error:
+        outcome = "error"
+        record.info.error = {
+            "side": error.side,
+            "phase": phases.failed or "teardown",
+            "what": error.what,
+            "seen": error.seen,
+            "hint": error.hint,
+        }
+    finally:
+        record.seal(outcome)
+    return record
+
+
+def title(plan_file: PlanFile, point: Point) -> str:
+    """`plan` or `plan[point]`, as pytest ids and reports show it."""
+    return plan_file.plan.plan + (f"[{point.name}]" if point.name else "")
+
+
+def find_image(variant: str, firmware: Path | None = None) -> Path:
+    """The image file to flash: the one given, else this project's build of `variant`."""
+    if firmware is not None:
+        return firmware
+    path = FIRMWARE / variant / "app.bin"
+    if not path.exists():
+        built = sorted(image.parent.name for image in FIRMWARE.glob("*/app.bin"))
+        raise PlanError(
+            f"firmware variant {variant!r} is not built",
+            seen=f"built variants: {', '.join(built) or 'none'}",
+            hint="run `make -C firmware`, or name an image with --firmware",
+        )
+    return path
+
+
+def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: Path | None) -> None:
+    from rig.board.board import BootFailure
+    from rig.board.image import load_image
+    from rig.capture.clock import ClockWatch
+    from rig.capture.points import capture_point
+    from rig.capture.recorder import Recorder, check_capture
+    from rig.jetson.runs import host_state, start_run, sweep
+    from rig.jetson.spec import make_spec
+
+    bench, info = rig.bench, record.info
+    with contextlib.ExitStack() as ends:
+        with phases.phase("preflight", PREFLIGHT_S) as phase:
+            _check_disk(record.directory)
+            image = load_image(find_image(plan.firmware.variant, firmware), bench.board.flash.image_address)
+            info.firmware = _describe_image(image, plan, firmware)
+            point = capture_point(bench.capture)
+            links = check_capture(rig.host, point, phase.deadline)
+            jetson = rig.jetson(phase.deadline)
+            sweep(jetson, phase.deadline)
+            info.jetson["host"] = host_state(jetson, phase.deadline)
+            board = ends.enter_context(rig.board(record.board_log, phases.start_ns))
+            phase.note = (
+                f"board on {bench.board.serial.port}, Jetson {bench.jetson.user}@{bench.jetson.host}, "
+                f"capture {point.kind} on {', '.join(link.name for link in links)}"
+            )
+
+        # The engine loads while the board is flashed: `engine` waits for what is left of it.
+        spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=_owner())
+        runner = ends.enter_context(start_run(jetson, spec, Deadline.after(ENGINE_S)))
+
+        with phases.phase("flash", FLASH_S) as phase:
+            _flash(board, image, plan, info, phase)
+
+        recorder = ends.enter_context(Recorder(rig.host, point, record.capture))
+        clock = ends.enter_context(ClockWatch())
+        with phases.phase("capture", CAPTURE_S) as phase:
+            recorder.start(phase.deadline)
+            phase.note = "dumpcap is recording"
+
+        sound = False
+        try:
+            _measure(rig, board, runner, recorder, image, plan, info, phases)
+            sound = True
+        except BootFailure as failure:
+            # The product's fault, not the rig's: the check `alive` judges it from the observation.
+            info.board["observations"] = [asdict(failure.observation)]
+            sound = True
+        finally:
+            # After a failure the first one is reported, whatever else goes wrong while the rest is brought home.
+            with contextlib.suppress(*() if sound else (RigError,)):
+                _bring_home(rig, board, recorder, clock, runner, record, phases)
+
+
+def _measure(
+    rig: Rig,
+    board: Board,
+    runner: RemoteRun,
+    recorder: Recorder,
+    image: Image,
+    plan: Plan,
+    info: RunInfo,
+    phases: Phases,
+) -> None:
+    from rig.jetson.spec import traffic_bound_s
+
+    bench = rig.bench
+    with phases.phase("boot", bench.board.boot_budget / 1e9 + IDENTITY_S) as phase:
+        _boot(board, image, plan, _is_ours(rig), info, phase)
+
+    with phases.phase("engine", ENGINE_S) as phase:
+        ready = runner.wait_ready(phase.deadline)
+        info.jetson["engine"] = dict(ready.engine)
+        phase.note = str(ready.engine.get("provider") or "nothing to infer in this mode")
+
+    with phases.phase("network", bench.network_ready.budget / 1e9 + IDENTITY_S) as phase:
+        probe = runner.probe(bench.network_ready.probes, Deadline.after(bench.network_ready.budget / 1e9))
+        info.jetson["probe"] = asdict(probe)
+        phase.note = f"{probe.answered} of {probe.sent} probes answered"
+
+    with phases.phase("traffic", traffic_bound_s(plan.inference)) as phase:
+        with rig.impaired(list(plan.impairment)):
+            runner.go(phase.deadline)
+            done = runner.wait_done(phase.deadline)
+        phase.note = ", ".join(f"{name} {value}" for name, value in sorted(done["counts"].items()) if value)
+        recorder.check()
+
+
+def _flash(board: Board, image: Image, plan: Plan, info: RunInfo, phase: PhaseInProgress) -> None:
+    def show(step: FlashProgress) -> None:
+        phase.update(str(step))
+
+    report = board.flash(image, plan.firmware.flash, phase.deadline, show)
+    identity = board.ensure_identity(phase.deadline, show)
+    info.firmware["flash"] = asdict(report) | {"identity_written": identity}
+    if report.skipped:
+        phase.note = f"{image.path.parent.name}/{image.path.name} is on the board already"
+    else:
+        phase.note = f"{report.written / 1024:.1f} KiB written"
+    phase.note += (", verified" if report.verified else ", not verified") + (", identity written" if identity else "")
+
+
+def _boot(board: Board, image: Image, plan: Plan, own_firmware: bool, info: RunInfo, phase: PhaseInProgress) -> None:
+    from rig.board.board import Push
+
+    boot = board.reset_and_boot(phase.deadline)
+    info.board["boot"] = dict(boot.fields)
+    board.prove_identity(image)
+    if own_firmware:
+        board.wait_ready(phase.deadline)
+        load = plan.inference.load
+        push = None
+        if plan.inference.mode == "push" and load.open is not None:
+            push = Push(load.open.every, plan.inference.requests, plan.inference.answer_tokens)
+        board.configure(plan.npu, phase.deadline, push)
+    phase.note = boot.line.text[:100]
+
+
+def _bring_home(
+    rig: Rig,
+    board: Board,
+    recorder: Recorder,
+    clock: ClockWatch,
+    runner: RemoteRun,
+    record: RunRecord,
+    phases: Phases,
+) -> None:
+    """Stop the capture and fetch whatever there is, after success and after failure alike."""
+    info = record.info
+    with phases.phase("drain", DRAIN_S + CAPTURE_S) as phase:
+        with contextlib.suppress(RigError):
+            recorder.drain(phase.deadline.at_most(DRAIN_S))
+        report = recorder.stop(phase.deadline)
+        clock.stop()
+        info.clock = clock.summary()
+        info.capture = report.model_dump(mode="json")
+        phase.note = f"{report.frames} frames, {'?' if report.dropped is None else report.dropped} dropped"
+    with phases.phase("collect", COLLECT_S) as phase:
+        info.relay = rig.relay_counters()
+        observed = {entry["t_ns"]: entry for entry in info.board.get("observations", [])}
+        observed |= {one.t_ns: asdict(one) for one in board.observations()}
+        info.board["observations"] = [observed[t_ns] for t_ns in sorted(observed)]
+        if _is_ours(rig) and info.board.get("boot"):
+            _ask_board(board, record, phase.deadline.at_most(10.0))
+        runner.abort(phase.deadline)
+        collected = runner.collect(record.jetson_events, phase.deadline)
+        phase.note = f"runner: {collected.reason}" + (f", {len(observed)} board events" if observed else "")
+
+
+def _is_ours(rig: Rig) -> bool:
+    """True when the board runs firmware of this project, which has a console to ask."""
+    return rig.bench.board.banner is None
+
+
+def _ask_board(board: Board, record: RunRecord, deadline: Deadline) -> None:
+    """Counters and telemetry; a board that no longer answers its console is a fact for the record, not an error."""
+    try:
+        record.info.board["counters"] = board.counters(deadline)
+        telemetry = board.telemetry(deadline)
+    except RigError as error:
+        record.info.board["silent"] = error.what
+        return
+    record.info.board["telemetry_dropped"] = telemetry.dropped
+    lines = (json.dumps(asdict(event), sort_keys=True) + "\n" for event in telemetry.events)
+    write_atomic(record.telemetry, "".join(lines).encode())
+
+
+def _run_info(rig: Rig, plan_file: PlanFile, point: Point) -> RunInfo:
+    path = plan_file.path
+    with contextlib.suppress(ValueError):
+        path = path.resolve().relative_to(ROOT)
+    return RunInfo(
+        run_id="",
+        set_id="",
+        plan_file=str(path),
+        plan_sha256=plan_file.sha256,
+        plan_name=plan_file.plan.plan,
+        point=point.name,
+        expanded_sha256=point.expanded_hash,
+        bench=rig.bench.model_dump(mode="json"),
+        controller=dict(controller_identity(ROOT)),
+        impairment=[rule.model_dump(mode="json", by_alias=True) for rule in point.plan.impairment],
+    )
+
+
+def _describe_image(image: Image, plan: Plan, firmware: Path | None) -> dict[str, Any]:
+    return {
+        "variant": None if firmware is not None else plan.firmware.variant,
+        "file": image.path.name,
+        "sha256": image.sha256,
+        "build_id": image.build_id,
+        "bytes": image.size,
+    }
+
+
+def _check_disk(directory: Path) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < LEAST_DISK:
+        raise InternalError(
+            f"only {free >> 20} MiB are free for the record in {directory}; a run wants {LEAST_DISK >> 20} MiB",
+            hint="remove old sets, or choose another folder with --record-dir",
+        )
+
+
+def _owner() -> str:
+    return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"

@@ -1,0 +1,141 @@
+"""A bench in use by this process: lease, rig-side host, control lines and the SSH connection, for all its runs.
+
+Opened once per invocation, since bringing a bench up and connecting cost more than a run's own overhead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rig.bench.host import Host, LocalHost
+from rig.bench.lease import BenchLease
+from rig.bench.load import load_bench
+from rig.bench.model import Bench, BenchFile
+from rig.deadline import Deadline
+from rig.errors import BenchError, PlanError
+
+if TYPE_CHECKING:
+    from rig.board.board import Board
+    from rig.emulation.bench import EmulatedBench
+    from rig.jetson.session import JetsonSession
+    from rig.plan.model import Impairment
+
+ROOT = Path(__file__).resolve().parents[1]
+DEFAULT_BENCH = ROOT / "benches" / "emulated.yaml"
+FIRMWARE = ROOT / "firmware" / "build"
+
+
+class Rig:
+    """Context manager around one bench. Must be entered from the main thread (emulated benches end with it)."""
+
+    def __init__(self, file: BenchFile, text: str, *, instance: str | None = None) -> None:
+        self.file = file
+        self.text = text
+        self.bench: Bench
+        self.host: Host
+        self._instance = instance
+        self._emulated: EmulatedBench | None = None
+        self._jetson: JetsonSession | None = None
+        self._stack = contextlib.ExitStack()
+
+    @classmethod
+    def of(cls, path: Path, *, instance: str | None = None) -> Rig:
+        """The bench that a bench file describes; raises BenchError with every fault of the file."""
+        return cls(load_bench(path), path.read_text(encoding="utf-8"), instance=instance)
+
+    def __enter__(self) -> Rig:
+        with contextlib.ExitStack() as stack:
+            name = self.file.bench if self._instance is None else f"{self.file.bench}.{self._instance}"
+            stack.enter_context(BenchLease(name))
+            if self.file.emulation is not None:
+                from rig.emulation.bench import open_bench
+
+                self._emulated = stack.enter_context(open_bench(self.file, instance=self._instance))
+                self.bench, self.host = self._emulated.bench, self._emulated.host
+            else:
+                self.bench, self.host = hardware_bench(self.file), LocalHost()
+            stack.callback(self._disconnect)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def jetson(self, deadline: Deadline) -> JetsonSession:
+        """The SSH session; connected on first use and again after it was lost."""
+        from rig.jetson.session import JetsonSession
+
+        if self._jetson is not None and not self._jetson.alive:
+            self._disconnect()
+        if self._jetson is None:
+            session = JetsonSession(self.bench.jetson, self.host, deadline)
+            self._jetson = session.__enter__()
+        return self._jetson
+
+    def board(self, log: Path, start_ns: int) -> Board:
+        """The board with its serial port open, logging to `log` until it is closed."""
+        from rig.board.board import Board
+
+        return Board.open(
+            self.bench.board,
+            peer=self.bench.jetson.bench_address,
+            log=log,
+            start_ns=start_ns,
+            emulated=self._emulated.lines if self._emulated else None,
+        )
+
+    @contextlib.contextmanager
+    def impaired(self, rules: list[Impairment]) -> Iterator[None]:
+        """The plan's impairments on top of the bench's own, gone again at the end."""
+        if not rules:
+            yield
+            return
+        if self._emulated is None:
+            raise PlanError(
+                f"the plan has `impairment:` and bench {self.bench.bench!r} has no link relay",
+                hint="add `requires: [link-relay]` to the plan, so that it is skipped on such benches",
+            )
+        own = self.file.emulation.impairment if self.file.emulation else []
+        self._emulated.set_impairment([*own, *rules])
+        try:
+            yield
+        finally:
+            self._emulated.set_impairment(own)
+
+    def relay_counters(self) -> dict[str, Any]:
+        """What the relay has done so far; empty on hardware."""
+        return self._emulated.relay_counters() if self._emulated else {}
+
+    def missing(self, requires: list[str]) -> list[str]:
+        """Capabilities that a plan requires and this bench does not list."""
+        return [name for name in requires if name not in self.bench.capabilities]
+
+    def _disconnect(self) -> None:
+        if self._jetson is not None:
+            self._jetson.close()
+            self._jetson = None
+
+
+def hardware_bench(file: BenchFile) -> Bench:
+    """The usable bench of a file that names everything itself."""
+    if file.board is None or file.jetson is None or file.capture is None:
+        raise BenchError(
+            f"bench {file.bench!r} names no {'board' if file.board is None else 'jetson or capture point'}",
+            hint="see docs/bench-files.md",
+        )
+    return Bench(
+        bench=file.bench,
+        profile=file.profile,
+        capabilities=file.capabilities,
+        uncertainty=file.uncertainty,
+        network_ready=file.network_ready,
+        board=file.board,
+        jetson=file.jetson,
+        capture=file.capture,
+    )

@@ -1,0 +1,328 @@
+"""The evidence gate: what could make a verdict worthless. Pure: observations in, findings out.
+
+Bad evidence voids a PASS. It voids a FAIL only where what is missing could have caused it; a finding therefore says
+how many packets it can account for and by how much it may have shifted a duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from rig.plan.units import format_ns
+from rig.timing.limits import Doubt
+from rig.timing.table import ReaderFinding
+from rig.timing.window import Window
+
+# Reader findings, by what they mean for a verdict: packets missing, times wrong.
+_MISSING = {"cut-file", "corrupt-block", "unsupported-linktype", "no-timestamp"}
+_SHIFTED = {"time-step-back"}
+_DROPS = {"interface-drops"}
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the far ends counted between the sentinels; None where nobody counted.
+
+    requests_sent: datagrams that the Jetson's runner handed to its socket. requests_received: the board's counter.
+    answers_sent: answer datagrams (pushes in push mode) that the board handed to its stack. answers_received: distinct
+    answer datagrams that the runner got.
+    """
+
+    requests_sent: int | None = None
+    requests_received: int | None = None
+    answers_sent: int | None = None
+    answers_received: int | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the capture holds of the ledger's datagrams in the measured window.
+
+    requests: copies included. answers: distinct. repeated_answers: answers beyond the first to one request id, which a
+    request copied behind the capture point causes. board_boots: boot ids of the board in its datagrams.
+    arp_unanswered: who-has frames for the board's address that no answer followed.
+    """
+
+    requests: int = 0
+    answers: int = 0
+    repeated_answers: int = 0
+    board_boots: tuple[int, ...] = ()
+    arp_unanswered: int = 0
+
+
+@dataclass(frozen=True)
+class Alive:
+    """How the board behaved from the reset after flashing to the end of the run.
+
+    image_verified: the image on the board is proven to be the plan's (read-back, or banner with the right build id).
+    booted: its banner came within the budget. faults: its `FAULT` lines. resets: what its console said about resets
+    that nobody asked for, one sentence each.
+    """
+
+    image_verified: bool
+    booted: bool
+    faults: tuple[str, ...] = ()
+    resets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that was observed about the measurement itself. The defaults claim nothing and void nothing.
+
+    sentinels: the runner says it sent them. drops: frames lost by the capture, by source (`isb`, `dumpcap`). nic:
+    increase of the capturing NIC's loss counters over the run. clock_step_ns: largest change of wall against monotonic
+    time during the run. carrier_changes: on the bench interfaces between the sentinels. late_sends, sends: open load,
+    sends behind schedule and sends in all. degraded: sentences about a Jetson that throttled or fell back to the CPU.
+    frames_twice: the capture point is known to show frames twice. alive: None where no console was observed.
+    """
+
+    sentinels: bool = False
+    drops: Mapping[str, int] = field(default_factory=dict)
+    nic: Mapping[str, int] = field(default_factory=dict)
+    clock_step_ns: int = 0
+    carrier_changes: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+    late_sends: int = 0
+    sends: int = 0
+    degraded: tuple[str, ...] = ()
+    frames_twice: bool = False
+    alive: Alive | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that was noticed about the evidence.
+
+    name: stable key. side: `capture`, `jetson`, `board`, `rig` or `plan`. voids: checks whose PASS it voids. explains:
+    checks whose FAIL it may have caused, with `doubt` as the most it can account for.
+    """
+
+    name: str
+    side: str
+    sentence: str
+    voids: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
+    doubt: Doubt = field(default_factory=Doubt)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A check as the gate sees it. metric: its key. sides: who sends the packets that it times. counted: it compares
+    with a counter of the sender. cut: token headers of its flows that the snaplen cut."""
+
+    name: str
+    metric: str
+    sides: tuple[str, ...] = ()
+    counted: bool = False
+    cut: int = 0
+
+
+UNKNOWN = Doubt(missing=None, shift_ns=0)
+ANYTHING = Doubt(missing=None, shift_ns=None)
+
+# What can cause a FAIL of which metric. A missing packet cannot look like a copy or like a late one.
+_BY_ABSENCE = {"response_time", "gap", "loss"}
+_BY_CLOCK = {"response_time", "gap", "reordering"}
+
+
+def gate(
+    evidence: Evidence,
+    reader: Iterable[ReaderFinding],
+    window: Window,
+    seen: Seen,
+    subjects: Iterable[Subject],
+    *,
+    e_ns: int,
+    overrun: Fraction | None = None,
+    requests: int | None = None,
+) -> tuple[Finding, ...]:
+    """All findings about a run, in a fixed order.
+
+    overrun: share of sends that may be late (open load). requests: exchanges that the plan asks for, where the Jetson
+    is who makes them.
+    """
+    return tuple(_gate(evidence, reader, window, seen, tuple(subjects), e_ns, overrun, requests))
+
+
+def doubt_about(check: str, findings: Iterable[Finding]) -> Doubt:
+    """The most that all findings together can account for in one check."""
+    missing: int | None = 0
+    shift: int | None = 0
+    for finding in findings:
+        if check in finding.explains:
+            missing = None if missing is None or finding.doubt.missing is None else missing + finding.doubt.missing
+            shift = None if shift is None or finding.doubt.shift_ns is None else shift + finding.doubt.shift_ns
+    return Doubt(missing, shift)
+
+
+def _gate(
+    evidence: Evidence,
+    reader: Iterable[ReaderFinding],
+    window: Window,
+    seen: Seen,
+    subjects: tuple[Subject, ...],
+    e_ns: int,
+    overrun: Fraction | None,
+    requests: int | None,
+) -> Iterator[Finding]:
+    every = tuple(subject.name for subject in subjects)
+    absence = tuple(subject.name for subject in subjects if subject.metric in _BY_ABSENCE)
+    clock = tuple(subject.name for subject in subjects if subject.metric in _BY_CLOCK)
+    copies = tuple(subject.name for subject in subjects if subject.metric == "duplicates")
+    counted = tuple(subject.name for subject in subjects if subject.counted)
+
+    yield from _of_the_file(reader, every, absence, clock)
+    yield from _of_the_recording(evidence, every, absence, clock, copies, e_ns)
+    for subject in subjects:
+        if subject.cut:
+            yield Finding(
+                "headers-cut",
+                "capture",
+                f"{subject.cut} token headers of check `{subject.name}` were cut by the snaplen; capture more bytes",
+                (subject.name,),
+                tuple({subject.name} & set(absence)),
+                Doubt(subject.cut),
+            )
+    yield from _of_the_sentinels(evidence, window, seen, every, counted)
+    yield from _of_the_ledger(evidence.ledger, seen, every, absence)
+    yield from _of_the_jetson(evidence, seen, subjects, overrun, requests)
+
+
+def _of_the_file(
+    reader: Iterable[ReaderFinding], every: tuple[str, ...], absence: tuple[str, ...], clock: tuple[str, ...]
+) -> Iterator[Finding]:
+    for kind, detail in reader:
+        if kind in _MISSING:
+            yield Finding(kind, "capture", detail, every, absence, UNKNOWN)
+        elif kind in _SHIFTED:
+            yield Finding(kind, "capture", detail, every, clock, ANYTHING)
+        elif kind not in _DROPS:  # drops are judged by their number, below; the rest voids nothing by itself
+            yield Finding(kind, "capture", detail)
+
+
+def _of_the_recording(
+    evidence: Evidence,
+    every: tuple[str, ...],
+    absence: tuple[str, ...],
+    clock: tuple[str, ...],
+    copies: tuple[str, ...],
+    e_ns: int,
+) -> Iterator[Finding]:
+    for name, source, counts in (
+        ("capture-drops", "the capture lost", evidence.drops),
+        ("nic-drops", "the capturing NIC lost", evidence.nic),
+    ):
+        lost = {place: count for place, count in sorted(counts.items()) if count > 0}
+        if lost:
+            places = ", ".join(f"{place} {count}" for place, count in lost.items())
+            # Places report the same loss or different ones: the sum is the most it can be.
+            yield Finding(
+                name, "capture", f"{source} frames ({places})", every, absence, Doubt(missing=sum(lost.values()))
+            )
+    step = abs(evidence.clock_step_ns)
+    if step > e_ns:
+        yield Finding(
+            "clock-step",
+            "rig",
+            f"the capture clock moved by {format_ns(step)} against monotonic time, more than e = {format_ns(e_ns)}",
+            every,
+            clock,
+            Doubt(missing=0, shift_ns=step),
+        )
+    if evidence.carrier_changes:
+        yield Finding(
+            "carrier-changed",
+            "capture",
+            f"the bench link changed its carrier {evidence.carrier_changes} times while packets were measured",
+            every,
+            absence,
+            UNKNOWN,
+        )
+    if evidence.frames_twice:
+        yield Finding(
+            "frames-twice",
+            "capture",
+            "this capture point is known to show frames twice, so copies prove nothing",
+            (),
+            copies,
+            UNKNOWN,
+        )
+
+
+def _of_the_sentinels(
+    evidence: Evidence, window: Window, seen: Seen, every: tuple[str, ...], counted: tuple[str, ...]
+) -> Iterator[Finding]:
+    if not evidence.sentinels and not window.start_seen and not window.end_seen:
+        return
+    silent = f"; {seen.arp_unanswered} ARP requests for the board were not answered" if seen.arp_unanswered else ""
+    for which, was_seen, answered in (
+        ("start", window.start_seen, window.start_answered),
+        ("end", window.end_seen, window.end_answered),
+    ):
+        if not was_seen:
+            yield Finding(
+                f"no-{which}-sentinel",
+                "board" if silent else "capture",
+                f"the {which} sentinel is not in the capture, so nothing shows that it is complete there{silent}",
+                every,
+                () if silent else counted,
+                UNKNOWN,
+            )
+        elif not answered:
+            yield Finding(
+                f"{which}-sentinel-unanswered",
+                "board",
+                f"the board did not answer the {which} sentinel; the capture itself worked, as the sentinel is in it",
+            )
+
+
+def _of_the_ledger(ledger: Ledger, seen: Seen, every: tuple[str, ...], absence: tuple[str, ...]) -> Iterator[Finding]:
+    restarted = len(seen.board_boots) > 1  # then the board's counters began anew
+    for name, far, received, captured in (
+        ("requests", "board", None if restarted else ledger.requests_received, seen.requests + seen.repeated_answers),
+        ("answers", "Jetson", ledger.answers_received, seen.answers),
+    ):
+        if received is not None and received > captured:
+            yield Finding(
+                "capture-loss",
+                "capture",
+                f"the {far} received {received} {name}, the capture holds {captured}: {received - captured} were lost "
+                "by the capture, whatever its counters say",
+                every,
+                absence,
+                Doubt(missing=received - captured),
+            )
+
+
+def _of_the_jetson(
+    evidence: Evidence, seen: Seen, subjects: tuple[Subject, ...], overrun: Fraction | None, requests: int | None
+) -> Iterator[Finding]:
+    every = tuple(subject.name for subject in subjects)
+    absence = tuple(subject.name for subject in subjects if subject.metric in _BY_ABSENCE)
+    if overrun is not None and evidence.sends and Fraction(evidence.late_sends, evidence.sends) > overrun:
+        yield Finding(
+            "schedule-missed",
+            "jetson",
+            f"{evidence.late_sends} of {evidence.sends} sends left behind schedule, {float(overrun * 100):.6g} % are "
+            "allowed: the load was not the plan's",
+            every,
+            absence,
+            ANYTHING,
+        )
+    paced = tuple(subject.name for subject in subjects if "jetson" in subject.sides)
+    for sentence in evidence.degraded:
+        yield Finding("jetson-degraded", "jetson", sentence, every, paced, ANYTHING)
+    sent = evidence.ledger.requests_sent
+    if requests is not None and sent is not None and sent < requests:
+        yield Finding("short-run", "jetson", f"the runner sent {sent} of {requests} requests", every)
+    if sent and not seen.requests and not seen.arp_unanswered:
+        yield Finding(
+            "requests-not-seen",
+            "capture",
+            f"the Jetson sent {sent} requests and none is in the capture, nor an ARP request that went unanswered",
+            every,
+            absence,
+            UNKNOWN,
+        )

@@ -1,0 +1,203 @@
+"""Flows: the packets that a plan's selectors pick from a frame table, with their token headers where they have them.
+
+Sentinels belong to no flow; they give the measured window. Error replies (token-v2 type 4) and datagrams that are no
+sound token datagrams are set aside and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rig.plan.model import Flow
+from rig.protocol import token_v2
+from rig.timing.table import PROTO_TCP, PROTO_UDP, FlowKey, FrameTable
+from rig.timing.tokens import CUT, REASONS, Decoded, Tokens, decode_v1, decode_v2, udp_rows
+from rig.timing.window import Window, find_window
+
+
+@dataclass(frozen=True)
+class Packets:
+    """The packets of one flow in order of capture, the whole capture long; `measured` marks those in the window.
+
+    row i8: index into the frame table; number u4: frame number; time_ns i8: capture time of the datagram's last
+    fragment; sender i4: index of the flow key, which tells senders apart. tokens: aligned with the rest, None where
+    the selector names no protocol. source: the end that sends it (`board`, `jetson`, …). set_aside: reason → how many
+    rows of the window were picked by the selector but are not packets of the flow. cut: how many of them only because
+    the capture cut them.
+    """
+
+    name: str
+    row: NDArray[np.int64]
+    number: NDArray[np.uint32]
+    time_ns: NDArray[np.int64]
+    sender: NDArray[np.int32]
+    measured: NDArray[np.bool_]
+    tokens: Tokens | None
+    source: str = ""
+    set_aside: Mapping[str, int] = field(default_factory=dict)
+    cut: int = 0
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @cached_property
+    def stream(self) -> Stream:
+        """Sequence numbers in order, copies told from originals; needs a token protocol."""
+        if self.tokens is None:
+            raise ValueError(f"flow {self.name} has no token protocol, so its packets have no sequence numbers")
+        return Stream.of(self.sender, self.tokens)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The sequence spaces of a flow: one per sender and boot.
+
+    space i8: number of the space. extended i8: sequence number freed from wraps (RFC 4737 section 6: a jump of more
+    than half the range is a rollover). first_copy b: no packet of the same space and number came before. original i8:
+    position of that first copy.
+    """
+
+    space: NDArray[np.int64]
+    extended: NDArray[np.int64]
+    first_copy: NDArray[np.bool_]
+    original: NDArray[np.int64]
+    order: NDArray[np.int64]
+    """Positions sorted by space, in order of arrival within each."""
+
+    @classmethod
+    def of(cls, sender: NDArray[np.int32], tokens: Tokens) -> Stream:
+        count = len(tokens)
+        boot = (sender.astype(np.int64) << 32) | tokens.boot_id
+        if count and (boot == boot[0]).all():
+            space, order = np.zeros(count, np.int64), np.arange(count)
+        else:
+            space = np.unique(boot, return_inverse=True)[1].astype(np.int64)
+            order = np.argsort(space, kind="stable")
+        extended = np.empty(count, np.int64)
+        extended[order] = _unwrap(tokens.sequence[order], space[order], tokens.sequence_bits)
+
+        by_number = np.lexsort((extended, space)) if count and space.any() else np.argsort(extended, kind="stable")
+        fresh = np.ones(count, np.bool_)
+        fresh[1:] = (np.diff(space[by_number]) != 0) | (np.diff(extended[by_number]) != 0)
+        first_copy = np.empty(count, np.bool_)
+        first_copy[by_number] = fresh
+        original = np.empty(count, np.int64)
+        if count:
+            original[by_number] = by_number[np.maximum.accumulate(np.where(fresh, np.arange(count), 0))]
+        return cls(space, extended, first_copy, original, order)
+
+
+def _unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    """Sum up the signed steps from arrival to arrival; `space` is sorted, each begins anew."""
+    if not len(sequence):
+        return np.empty(0, np.int64)
+    number = sequence.astype(np.int64)
+    half = 1 << (bits - 1)
+    step = ((np.diff(number) + half) & ((1 << bits) - 1)) - half
+    begins = np.flatnonzero(np.diff(space)) + 1
+    step[begins - 1] = 0
+    walked = np.concatenate(([0], np.cumsum(step)))
+    heads = np.concatenate(([0], begins))
+    lengths = np.diff(np.concatenate((heads, [len(number)])))
+    return walked + np.repeat(number[heads] - walked[heads], lengths)
+
+
+class Selection:
+    """A frame table with its token datagrams decoded once, from which flows are selected."""
+
+    def __init__(self, table: FrameTable, addresses: Mapping[str, str]) -> None:
+        self.table = table
+        self.addresses = dict(addresses)
+        self.v2: Decoded = decode_v2(table, udp_rows(table))
+        self.window: Window = find_window(table, self.v2.tokens)
+        self.sentinel = np.zeros(len(table), np.bool_)
+        self.sentinel[self.v2.tokens.row[self.v2.tokens.type == token_v2.SENTINEL]] = True
+
+    def rows(self, flow: Flow) -> NDArray[np.int64]:
+        """Rows whose flow key matches the selector, sentinels left out."""
+        # One entry more than there are flows: index -1 of frames without a flow finds it.
+        wanted = np.array([self._matches(flow, key) for key in self.table.flows] + [False], np.bool_)
+        return np.flatnonzero(wanted[self.table.flow] & ~self.sentinel)
+
+    def packets(self, name: str, flow: Flow) -> Packets:
+        """The packets of one flow."""
+        rows = self.rows(flow)
+        source = self._end(flow.src)
+        if flow.protocol is None:
+            return self._pack(name, rows, None, source, {}, 0)
+        if flow.protocol == "token-v1":
+            decoded = decode_v1(self.table, rows)
+            tokens, reason = decoded.tokens, decoded.reason
+        else:
+            position = np.full(len(self.table), -1, np.int64)
+            position[self.v2.row] = np.arange(len(self.v2.row))
+            reason = self.v2.reason[position[rows]]
+            chosen = np.zeros(len(self.table), np.bool_)
+            chosen[rows] = True
+            tokens = self.v2.tokens.take(chosen[self.v2.tokens.row])
+        measured = self.window.contains(self.table.time_ns[rows])
+        set_aside = {text: int(np.count_nonzero(measured & (reason == code))) for code, text in REASONS.items()}
+        is_error = tokens.type == token_v2.ERROR
+        in_window = self.window.contains(self.table.time_ns[tokens.row])
+        set_aside["error reply"] = int(np.count_nonzero(is_error & in_window))
+        kept = tokens.take(~is_error) if is_error.any() else tokens
+        cut = int(np.count_nonzero(measured & (reason == CUT)))
+        return self._pack(name, kept.row, kept, source, {text: n for text, n in set_aside.items() if n}, cut)
+
+    def between(self, src: str, dst: str) -> NDArray[np.bool_]:
+        """Mask over `v2.tokens`: those from one named end to the other, sentinels left out (for the ledger)."""
+        chosen = np.zeros(len(self.table), np.bool_)
+        chosen[self.rows(Flow(src=src, dst=dst, protocol="token-v2"))] = True
+        return chosen[self.v2.tokens.row]
+
+    def _pack(
+        self,
+        name: str,
+        rows: NDArray[np.int64],
+        tokens: Tokens | None,
+        source: str,
+        set_aside: Mapping[str, int],
+        cut: int,
+    ) -> Packets:
+        time_ns = self.table.time_ns[rows]
+        return Packets(
+            name=name,
+            row=rows,
+            number=self.table.number[rows],
+            time_ns=time_ns,
+            sender=self.table.flow[rows],
+            measured=self.window.contains(time_ns),
+            tokens=tokens,
+            source=source,
+            set_aside=set_aside,
+            cut=cut,
+        )
+
+    def _matches(self, flow: Flow, key: FlowKey) -> bool:
+        udp = flow.udp_srcport is not None or flow.udp_dstport is not None or flow.protocol is not None
+        tcp = flow.tcp_srcport is not None or flow.tcp_dstport is not None
+        if key.proto not in (PROTO_UDP, PROTO_TCP):
+            return False
+        if (udp and key.proto != PROTO_UDP) or (tcp and key.proto != PROTO_TCP):
+            return False
+        wanted = [
+            (self._address(flow.src), key.src),
+            (self._address(flow.dst), key.dst),
+            (flow.udp_srcport if flow.udp_srcport is not None else flow.tcp_srcport, key.srcport),
+            (flow.udp_dstport if flow.udp_dstport is not None else flow.tcp_dstport, key.dstport),
+        ]
+        if any(want is not None and want != seen for want, seen in wanted):
+            return False
+        return flow.vlan is None or flow.vlan in key.vlans
+
+    def _end(self, name: str | None) -> str:
+        """`board`, `jetson` or `rig`, also where the selector wrote its address."""
+        return next((end for end, address in self.addresses.items() if name in (end, address)), name or "")
+
+    def _address(self, name: str | None) -> str | None:
+        return None if name is None else self.addresses.get(name, name)

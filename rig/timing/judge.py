@@ -1,0 +1,322 @@
+"""The one entry: a frame table, a plan's point, its effective limits and the evidence in; a result out.
+
+Pure and deterministic: the same call judges live and offline, and the same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from rig.plan.model import Check, Plan
+from rig.protocol import token_v2
+from rig.timing.arp import unanswered
+from rig.timing.evidence import Evidence, Finding, Ledger, Seen, Subject, doubt_about, gate
+from rig.timing.flows import Packets, Selection
+from rig.timing.limits import LimitResult, LimitSpec, Setting, judge_limit
+from rig.timing.metrics import measure, metric_of
+from rig.timing.metrics.measurement import INFINITE_NS, Measurement, NeverLeft, Scene
+from rig.timing.statistics import percentile_of, summarise
+from rig.timing.table import FrameTable
+from rig.timing.verdict import CheckResult, PointResult, Verdict, Violation, worst
+
+ALIVE = "alive"
+"""The implicit check of every run on a board whose console was observed."""
+
+_SHOWN = 5
+_ALWAYS = (Fraction(1, 2), Fraction(9, 10), Fraction(99, 100))
+
+
+def judge(
+    table: FrameTable,
+    point_plan: Plan,
+    limits: Mapping[str, Sequence[LimitSpec]],
+    evidence: Evidence,
+    addresses: Mapping[str, str],
+    e_ns: int,
+    profile: str,
+    *,
+    point: str = "",
+) -> PointResult:
+    """Judge one run.
+
+    limits: check → its effective limits, as the plan and the bench profile give them. addresses: `board`, `jetson`,
+    `rig` → IP address. e_ns: the bench's uncertainty of a time difference. point: name of the matrix point.
+    Raises PlanError for a plan whose flows cannot carry its metrics.
+    """
+    run = _observe(table, point_plan, evidence, addresses)
+    load = point_plan.inference.load.open
+    findings = gate(
+        replace(evidence, ledger=run.ledger),
+        table.findings,
+        run.selection.window,
+        run.seen,
+        [_subject(name, check, run.scene) for name, check in point_plan.checks.items()],
+        e_ns=e_ns,
+        overrun=load.overrun if load else None,
+        requests=point_plan.inference.requests if point_plan.inference.mode == "request" else None,
+    )
+    checks = [
+        _judge_check(name, check, limits.get(name, ()), point_plan, run, findings, e_ns)
+        for name, check in point_plan.checks.items()
+    ]
+    alive = _judge_alive(evidence, run.seen)
+    if alive is not None:
+        checks.append(alive)
+    window = run.selection.window
+    return PointResult(
+        plan=point_plan.plan,
+        point=point,
+        profile=profile,
+        e_ns=e_ns,
+        verdict=worst(result.verdict for result in checks),
+        checks=tuple(checks),
+        findings=findings,
+        counts={
+            "requests sent": run.ledger.requests_sent,
+            "requests seen": run.seen.requests,
+            "requests received": run.ledger.requests_received,
+            "answers sent": run.ledger.answers_sent,
+            "answers seen": run.seen.answers,
+            "answers received": run.ledger.answers_received,
+            "frames": len(table),
+        },
+        window_ns=(
+            window.start_ns - run.origin_ns if window.start_seen else None,
+            window.end_ns - run.origin_ns if window.end_seen else None,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run as the capture and the ledger show it. origin_ns: time of the first frame."""
+
+    selection: Selection
+    scene: Scene
+    ledger: Ledger
+    seen: Seen
+    origin_ns: int
+
+
+def _observe(table: FrameTable, plan: Plan, evidence: Evidence, addresses: Mapping[str, str]) -> _Run:
+    selection = Selection(table, addresses)
+    packets = {name: selection.packets(name, flow) for name, flow in plan.flows.items()}
+    ledger = _ledger(plan, evidence.ledger, selection)
+    silent = unanswered(table, addresses["board"]) if "board" in addresses else np.empty(0, np.int64)
+    seen = _seen(selection, plan, packets, len(silent))
+
+    sent: dict[str, int] = {}
+    sent_from_ns: dict[str, int] = {}
+    never_left: dict[str, NeverLeft] = {}
+    for name, flow in packets.items():
+        counter = {"jetson": ledger.requests_sent, "board": ledger.answers_sent}.get(flow.source)
+        if counter is None:
+            continue
+        sent[name] = counter
+        if flow.source == "board" and evidence.ledger.answers_sent is None:
+            sent_from_ns[name] = selection.window.start_answer_ns
+        missing = counter - int(np.count_nonzero(flow.measured))
+        if flow.source == "jetson" and len(silent) and missing > 0:
+            never_left[name] = NeverLeft(missing, table.number[silent], table.time_ns[silent])
+    scene = Scene(
+        packets=packets,
+        timeout_ns=plan.inference.timeout,
+        end_ns=int(table.time_ns[-1]) if len(table) else 0,
+        sent=sent,
+        sent_from_ns=sent_from_ns,
+        never_left=never_left,
+    )
+    return _Run(selection, scene, ledger, seen, int(table.time_ns[0]) if len(table) else 0)
+
+
+def _ledger(plan: Plan, given: Ledger, selection: Selection) -> Ledger:
+    """The ledger with what the board's own sentinels tell, where nobody told better."""
+    counters = selection.window.board_counters
+    if not counters:
+        return given
+    inference = plan.inference
+    sent: int | None = counters["tx_answers"]
+    if inference.mode == "push":
+        # The counter counts pushes; it counts datagrams too when each push is one.
+        sent = counters["pushes"] if inference.answer_tokens <= plan.npu.tokens_per_datagram else None
+    return Ledger(
+        requests_sent=given.requests_sent,
+        requests_received=counters["rx_requests"] if given.requests_received is None else given.requests_received,
+        answers_sent=sent if given.answers_sent is None else given.answers_sent,
+        answers_received=given.answers_received,
+    )
+
+
+def _seen(selection: Selection, plan: Plan, packets: Mapping[str, Packets], arp_unanswered: int) -> Seen:
+    """Count the ledger's datagrams in the capture: by the ends' addresses, whatever the plan's flows select."""
+    window, time_ns = selection.window, selection.table.time_ns
+    ours = [end for end in ("jetson", "board") if end in selection.addresses]
+    if plan.inference.protocol == "token-v1" or len(ours) < 2:
+        by_source = {side: [flow for flow in packets.values() if flow.source == side] for side in ("jetson", "board")}
+        return Seen(
+            requests=max((int(np.count_nonzero(flow.measured)) for flow in by_source["jetson"]), default=0),
+            answers=max((int(np.count_nonzero(flow.measured)) for flow in by_source["board"]), default=0),
+            arp_unanswered=arp_unanswered,
+        )
+    tokens = selection.v2.tokens
+    inside = window.contains(time_ns[tokens.row])
+    requests = inside & selection.between("jetson", "board") & (tokens.type == token_v2.REQUEST)
+    answers = np.flatnonzero(inside & selection.between("board", "jetson"))
+    own = (tokens.boot_id[answers].astype(np.int64) << 32) | tokens.sequence[answers]
+    distinct = answers if (np.diff(own) > 0).all() else answers[np.unique(own, return_index=True)[1]]
+    begun = np.sort(tokens.request_id[distinct[tokens.first[distinct] & (tokens.type[distinct] == token_v2.ANSWER)]])
+    # From the start sentinel to the end of the file: the board's answer to the end sentinel still tells its boot.
+    returned = (tokens.type == token_v2.SENTINEL) & (selection.table.payload_len[tokens.row] > token_v2.HEADER_LENGTH)
+    boot_id = tokens.boot_id[
+        np.concatenate((distinct, np.flatnonzero(returned & (time_ns[tokens.row] >= window.start_ns))))
+    ]
+    boots = boot_id[:1] if (boot_id == boot_id[:1]).all() else np.unique(boot_id)
+    return Seen(
+        requests=int(np.count_nonzero(requests)),
+        answers=len(distinct),
+        repeated_answers=int(np.count_nonzero(np.diff(begun) == 0)),
+        board_boots=tuple(int(boot) for boot in boots),
+        arp_unanswered=arp_unanswered,
+    )
+
+
+def _subject(name: str, check: Check, scene: Scene) -> Subject:
+    metric, model = metric_of(check)
+    flows = [
+        getattr(model, part) for part in ("request", "response", "of", "answered_by") if getattr(model, part, None)
+    ]
+    timed = [getattr(model, part) for part in ("response", "of") if getattr(model, part, None)]
+    return Subject(
+        name=name,
+        metric=metric,
+        sides=tuple(scene.packets[flow].source for flow in timed),
+        counted=metric == "loss" and getattr(model, "answered_by", None) is None,
+        cut=sum(scene.packets[flow].cut for flow in flows),
+    )
+
+
+def _judge_check(
+    name: str,
+    check: Check,
+    limits: Sequence[LimitSpec],
+    plan: Plan,
+    run: _Run,
+    findings: tuple[Finding, ...],
+    e_ns: int,
+) -> CheckResult:
+    metric, model = metric_of(check)
+    measured = measure(check, run.scene)
+    setting = Setting(e_ns, check.confidence if check.confidence is not None else plan.confidence, check.proof)
+    doubt = doubt_about(name, findings)
+    results = tuple(result for spec in limits for result in judge_limit(spec, measured, setting, doubt))
+
+    verdict = worst(Verdict(result.verdict) for result in results) if results else Verdict.INCONCLUSIVE
+    deciding = next((result for result in results if result.verdict == verdict.value), None)
+    reason = f"{deciding.rule}: {deciding.reason}" if deciding else "the check has no limit"
+    voided: tuple[Finding, ...] = ()
+    if verdict is Verdict.PASS:
+        voided = tuple(finding for finding in findings if name in finding.voids)
+        if voided or measured.unprovable:
+            verdict = Verdict.INCONCLUSIVE
+            reason = measured.unprovable or voided[0].sentence
+        else:
+            sampled = check.proof == "sample" and any(spec.key.startswith("p") for spec in limits)
+            reason = "every limit holds" + (" (percentiles by proof: sample)" if sampled else "")
+    elif verdict is Verdict.INCONCLUSIVE:
+        voided = tuple(finding for finding in findings if name in finding.explains or name in finding.voids)
+
+    summary = None
+    if measured.kind == "durations":
+        named = {percentile_of(spec.key) for spec in limits if spec.key.startswith("p")}
+        summary = summarise(measured.value_ns, sorted({*_ALWAYS, *named}), setting.confidence)
+    notes = list(measured.notes)
+    if summary is not None and summary.correlated and named:
+        notes.append(
+            f"successive samples are correlated (lag 1: {summary.lag1}), percentiles prove less than they seem"
+        )
+    violations = _violations(results, measured, run.origin_ns)
+    frames = sorted({frame for each in violations for frame in (each.reference, each.frame) if frame})
+    flows = [
+        getattr(model, part) for part in ("request", "response", "of", "answered_by") if getattr(model, part, None)
+    ]
+    set_aside = {f"{flow}: {what}": n for flow in flows for what, n in run.scene.packets[flow].set_aside.items()}
+    return CheckResult(
+        check=name,
+        metric=metric,
+        verdict=verdict,
+        reason=reason,
+        limits=results,
+        n=measured.denominator,
+        of=measured.of,
+        summary=summary,
+        counts=dict(measured.counts),
+        set_aside=set_aside,
+        violations=violations,
+        display_filter=f"frame.number in {{{','.join(map(str, frames))}}}" if frames else "",
+        voided_by=voided,
+        notes=tuple(notes),
+        confidence=setting.confidence,
+        proof=setting.proof,
+    )
+
+
+def _violations(results: tuple[LimitResult, ...], measured: Measurement, origin_ns: int) -> tuple[Violation, ...]:
+    """The worst packets of each rule that does not hold, each packet once, under the first rule that it breaks."""
+    shown: set[int] = set()
+    found = []
+    for result in results:
+        for index in result.worst:
+            if index in shown or len(shown) >= _SHOWN:
+                continue
+            shown.add(index)
+            value = int(measured.value_ns[index])
+            limit = result.limit_ns
+            comparable = limit is not None and value != INFINITE_NS
+            found.append(
+                Violation(
+                    rule=result.rule,
+                    place=result.spec.place,
+                    frame=int(measured.number[index]),
+                    reference=int(measured.reference[index]),
+                    at_ns=int(measured.time_ns[index]) - origin_ns,
+                    value_ns=value,
+                    limit_ns=limit,
+                    margin_ns=((limit - value) if result.is_max else (value - limit))
+                    if comparable and limit is not None
+                    else None,
+                )
+            )
+    return tuple(found)
+
+
+def _judge_alive(evidence: Evidence, seen: Seen) -> CheckResult | None:
+    """FAIL when the board did not boot, faulted, asserted or rebooted unasked after a verified flash."""
+    observed = evidence.alive
+    rebooted = len(seen.board_boots) > 1
+    troubles = []
+    if observed is not None:
+        if not observed.booted:
+            troubles.append("the board did not boot")
+        troubles += [f"the board reported: {fault}" for fault in observed.faults]
+        troubles += list(observed.resets)
+    if rebooted:
+        boots = ", ".join(f"{boot:08x}" for boot in seen.board_boots)
+        troubles.append(f"its datagrams carry {len(seen.board_boots)} boot ids ({boots}): it rebooted while measured")
+    if observed is None:
+        return CheckResult(ALIVE, ALIVE, Verdict.FAIL, "; ".join(troubles)) if troubles else None
+    if troubles and not observed.image_verified:
+        return CheckResult(
+            ALIVE,
+            ALIVE,
+            Verdict.ERROR,
+            "; ".join(troubles)
+            + "; what is on the board was not verified, so this says nothing about the plan's image",
+            hint="flash the image with `flash: always` and run again",
+        )
+    if troubles:
+        return CheckResult(ALIVE, ALIVE, Verdict.FAIL, "; ".join(troubles))
+    return CheckResult(ALIVE, ALIVE, Verdict.PASS, "the board booted and neither faulted nor rebooted")

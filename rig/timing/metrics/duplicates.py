@@ -1,0 +1,44 @@
+"""Duplicates: further copies of a packet that was already captured (RFC 5560 sections 2.4, 3.4, 5.1).
+
+Two datagrams are copies when flow, sender's boot and sequence number agree (RFC 5560 section 2.5 wants that stated);
+T0 is the length of the capture. An answer that the board sends twice has two sequence numbers and is no duplicate.
+Count: copies beyond the first in the measured window. Ratio: duplication fraction, copies over distinct packets.
+Starts and stops nowhere: it is a count. Same in modes `request` and `push`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rig.errors import PlanError
+from rig.plan.model import Duplicates
+from rig.timing.metrics.measurement import Measurement, Scene, present
+
+
+def duplicates(metric: Duplicates, scene: Scene) -> Measurement:
+    """One event per further copy; value_ns is its distance from the first one."""
+    packets = scene.packets[metric.of]
+    if packets.tokens is None:
+        raise PlanError(
+            f"duplicates of flow `{packets.name}` cannot be told from repeats: its selector names no token protocol",
+            hint="add `protocol: token-v2` to the flow",
+        )
+    stream = packets.stream
+    copy = np.flatnonzero(packets.measured & ~stream.first_copy)
+    original = stream.original[copy]
+    distinct = int(np.count_nonzero(packets.measured & stream.first_copy))
+    value = packets.time_ns[copy] - packets.time_ns[original]
+    return Measurement(
+        metric="duplicates",
+        kind="events",
+        value_ns=value,
+        floor_ns=value,
+        number=packets.number[copy],
+        reference=packets.number[original],
+        time_ns=packets.time_ns[copy],
+        denominator=distinct,
+        of="distinct packets",
+        counts=present({"copies": len(copy), "replicated packets": len(np.unique(original))}),
+        least=len(copy),
+        most=len(copy),
+    )

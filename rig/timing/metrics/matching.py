@@ -1,0 +1,235 @@
+"""Which response belongs to which request: by request id, or by order where the datagrams carry none.
+
+Only first copies take part; copies are counted. A response counts for a request when it is at most the time-out
+away; of several the first counts (RFC 2681 section 2.4, RFC 6673 section 4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rig.errors import PlanError
+from rig.timing.flows import Packets
+from rig.timing.tokens import Tokens
+
+_NONE = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Requests of the measured window and what answered them.
+
+    request i8: positions in the request flow. response i8: position in the response flow of the datagram that decides
+    (the first, or the one with the `last` flag), -1 where none came in time. complete b: all asked tokens came.
+    late b: the deciding datagram came, but after the time-out. ambiguous b: matched by order where a loss or a stray
+    response leaves open whose response it is. Beside losses alone the true delay is at most the one found; beside
+    strays (`strays`) nothing is sure.
+    """
+
+    request: NDArray[np.int64]
+    response: NDArray[np.int64]
+    complete: NDArray[np.bool_]
+    late: NDArray[np.bool_]
+    ambiguous: NDArray[np.bool_]
+    counts: dict[str, int]
+    strays: bool = False
+
+
+def match(
+    requests: Packets,
+    responses: Packets,
+    how: Literal["request_id", "order"],
+    to: Literal["first", "last"],
+    timeout_ns: int,
+) -> Matching:
+    """Match two flows; PlanError when the flows cannot be matched that way."""
+    if how == "order":
+        return _by_order(requests, responses, to, timeout_ns)
+    return _by_id(requests, responses, to, timeout_ns)
+
+
+def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], timeout_ns: int) -> Matching:
+    asked, answered = _tokens(requests), _tokens(responses)
+    instance = _instances(requests)
+    owner = _owners(asked.request_id[instance], requests.time_ns[instance], answered.request_id, responses.time_ns)
+    delay = np.where(owner >= 0, responses.time_ns - requests.time_ns[instance[owner]] if len(instance) else 0, 0)
+    fresh = (owner >= 0) & responses.stream.first_copy
+    in_time = fresh & (np.abs(delay) <= timeout_ns)
+    decides = answered.last if to == "last" else np.ones(len(answered), np.bool_)
+
+    count = len(instance)
+    first = _earliest(owner, in_time & decides, count)
+    late = (first < 0) & (_earliest(owner, fresh & decides & (delay > timeout_ns), count) >= 0)
+    last = first if to == "last" else _earliest(owner, in_time & answered.last, count)
+    # Tokens up to the datagram that ends the answer: a second answer to a copied request does not fill a hole.
+    counted = in_time & (last[owner] >= 0) & (np.arange(len(owner)) <= last[owner]) if count else in_time
+    came = np.bincount(owner[counted], weights=answered.tokens[counted], minlength=count).astype(np.int64)
+    complete = (last >= 0) & (came >= asked.answer_tokens[instance])
+
+    measured = requests.measured[instance]
+    mine = (owner >= 0) & measured[owner] if count else np.zeros(len(owner), np.bool_)
+    ends = np.bincount(owner[in_time & answered.last & mine], minlength=count)
+    negative = first >= 0
+    negative[negative] = delay[first[negative]] < 0
+    counts = {
+        "duplicate requests": np.count_nonzero(requests.measured & ~requests.stream.first_copy),
+        "repeated requests": np.count_nonzero(requests.measured & requests.stream.first_copy) - measured.sum(),
+        "duplicate responses": np.count_nonzero(mine & ~responses.stream.first_copy),
+        "repeated answers": int(np.maximum(ends - 1, 0).sum()),
+        "late responses": np.count_nonzero(late & measured),
+        "incomplete answers": np.count_nonzero((last >= 0) & ~complete & measured),
+        "responses before their request": np.count_nonzero(negative & measured),
+        "responses without a request": np.count_nonzero((owner < 0) & responses.measured),
+    }
+    return Matching(
+        request=instance[measured],
+        response=first[measured],
+        complete=complete[measured],
+        late=late[measured],
+        ambiguous=np.zeros(int(measured.sum()), np.bool_),
+        counts={name: int(value) for name, value in counts.items()},
+    )
+
+
+def _tokens(flow: Packets) -> Tokens:
+    if flow.tokens is None:
+        raise PlanError(
+            f"flow `{flow.name}` is matched by request_id but its selector names no token protocol",
+            hint="add `protocol: token-v2` to the flow, or match by `order`",
+        )
+    return flow.tokens
+
+
+def _instances(requests: Packets) -> NDArray[np.int64]:
+    """Positions of the requests, each once: first copies, and of a repeated id in one sender's boot the first."""
+    tokens, stream = _tokens(requests), requests.stream
+    position = np.flatnonzero(stream.first_copy)
+    if tokens.sequence_bits == 16:
+        return position  # the id is the sequence, and it may come again after a wrap
+    key = (stream.space[position] << 32) | tokens.request_id[position]
+    if len(key) and (np.diff(key) > 0).all():
+        return position
+    return np.sort(position[np.unique(key, return_index=True)[1]])
+
+
+def _owners(
+    request_id: NDArray[np.uint32],
+    request_ns: NDArray[np.int64],
+    response_id: NDArray[np.uint32],
+    response_ns: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Index of each response's request, -1 where no request has its id.
+
+    Where an id was used several times (a wrap, another run in the file) it is the latest one not after the response,
+    else the earliest.
+    """
+    order = np.argsort(request_id, kind="stable")
+    ids = request_id[order]
+    if not len(ids):
+        return np.full(len(response_id), -1, np.int64)
+    low = np.searchsorted(ids, response_id, "left")
+    found = low < len(ids)
+    found[found] = ids[low[found]] == response_id[found]
+    position = np.where(found, low, 0)
+    if (np.diff(ids) == 0).any():
+        # Merge both by (id, time); a request at the same time comes first, so that it owns the response.
+        merged = np.lexsort(
+            (
+                np.repeat([0, 1], [len(ids), len(response_id)]),
+                np.concatenate((request_ns[order], response_ns)),
+                np.concatenate((ids, response_id)),
+            )
+        )
+        latest = np.maximum.accumulate(np.where(merged < len(ids), merged, -1))
+        seen = np.empty(len(response_id), np.int64)
+        is_response = merged >= len(ids)
+        seen[merged[is_response] - len(ids)] = latest[is_response]
+        position = np.maximum(position, seen)
+    return np.where(found, order[position], -1)
+
+
+def _earliest(owner: NDArray[np.int64], mask: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    """Position of the first response of each owner that the mask admits, -1 for none. Positions are in time order."""
+    first = np.full(count, _NONE)
+    position = np.flatnonzero(mask)
+    np.minimum.at(first, owner[position], position)
+    first[first == _NONE] = -1
+    return first
+
+
+def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"], timeout_ns: int) -> Matching:
+    """The oldest request still open owns the next response; a request is open for the time-out."""
+    asking = np.flatnonzero(requests.stream.first_copy if requests.tokens is not None else np.ones(len(requests), bool))
+    asking = asking[requests.measured[asking]]
+    answering = np.arange(len(responses))
+    if responses.tokens is not None:
+        flag = responses.tokens.last if to == "last" else responses.tokens.first
+        answering = np.flatnonzero(responses.stream.first_copy & flag)
+    if len(asking):
+        answering = answering[responses.time_ns[answering] >= requests.time_ns[asking[0]]]
+    asked_ns, answered_ns = requests.time_ns[asking], responses.time_ns[answering]
+
+    ambiguous = np.zeros(len(asking), np.bool_)
+    strays: list[int] = []
+    if len(asking) == len(answering) and _within(answered_ns - asked_ns, timeout_ns):
+        response = answering
+    else:
+        chosen, strays = _queue(asked_ns.tolist(), answered_ns.tolist(), timeout_ns)
+        index = np.array(chosen, np.int64)
+        response = np.full(len(asking), -1, np.int64)
+        response[index >= 0] = answering[index[index >= 0]]
+        ambiguous = _unclear(
+            asked_ns, np.where(response >= 0, responses.time_ns[response], asked_ns + timeout_ns), response < 0, strays
+        )
+    return Matching(
+        request=asking,
+        response=response,
+        complete=response >= 0,
+        late=np.zeros(len(asking), np.bool_),
+        ambiguous=ambiguous,
+        counts={"responses without a request": len(strays)},
+        strays=bool(strays) and bool(ambiguous.any()),
+    )
+
+
+def _unclear(
+    asked_ns: NDArray[np.int64], closed_ns: NDArray[np.int64], lost: NDArray[np.bool_], strays: list[int]
+) -> NDArray[np.bool_]:
+    """Requests that were open at the same time as others, in a period in which one was lost or a response was left.
+
+    A period lasts as long as some request is open. Alone in its period a request cannot be confused with another.
+    """
+    begins = np.ones(len(asked_ns), np.bool_)
+    begins[1:] = asked_ns[1:] > np.maximum.accumulate(closed_ns)[:-1]
+    period = np.cumsum(begins) - 1
+    size = np.bincount(period)
+    doubtful = np.bincount(period[lost], minlength=len(size)) > 0
+    doubtful[period[[head for head in strays if head >= 0]]] = True
+    return (doubtful & (size > 1))[period]
+
+
+def _within(delay: NDArray[np.int64], timeout_ns: int) -> bool:
+    return bool(((delay >= 0) & (delay <= timeout_ns)).all())
+
+
+def _queue(asked_ns: list[int], answered_ns: list[int], timeout_ns: int) -> tuple[list[int], list[int]]:
+    """Response index per request (-1: none); per response without an open request the request before it (-1: none).
+
+    One step per packet: only taken when something was lost, late or stray.
+    """
+    chosen = [-1] * len(asked_ns)
+    strays = []
+    head = 0
+    for index, at_ns in enumerate(answered_ns):
+        while head < len(asked_ns) and asked_ns[head] + timeout_ns < at_ns:
+            head += 1
+        if head < len(asked_ns) and asked_ns[head] <= at_ns:
+            chosen[head] = index
+            head += 1
+        else:
+            strays.append(head - 1)
+    return chosen, strays

@@ -1,0 +1,109 @@
+"""A whole board behind a pseudo-terminal: boot ROM or application by its boot line, restarted by its reset line."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import tty
+from collections.abc import Callable
+
+from rom_peer import FLASH, RomPeer
+
+BUILD = "ab" * 20
+
+
+class FakeBoard:
+    """Takes the place of the emulated bench's lines. `application(text)` answers console lines; `boots` are printed."""
+
+    def __init__(self) -> None:
+        self.rom = RomPeer()
+        self.boot = False
+        self.held = False
+        self.resets: list[str] = []
+        self.banner = (
+            f"rig-fw variant=zero_copy build={BUILD} boot_id=0000000{{n}} reset=pin identity=ok name=board-1 "
+            "mac=02:52:49:47:00:10 ip=10.77.0.10 port=5005 lwip=2.2.1 npu=scripted"
+        )
+        self.after_boot = ["link up", "ready"]
+        self.answers: dict[str, list[str]] = {}
+        self.asked: list[str] = []
+        self.on_command: Callable[[str], list[str]] = lambda text: self.answers.get(text, ["error: unknown command"])
+        self._in_rom = False
+        self._typed = b""
+        self._controller, self._terminal = os.openpty()
+        tty.setraw(self._terminal)
+        self.path = os.ttyname(self._terminal)
+        self._wake_r, self._wake_w = os.pipe()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    # --- lines ---
+
+    def set_reset(self, asserted: bool) -> None:
+        with self._lock:
+            if self.held and not asserted:
+                self._restart()
+            self.held = asserted
+
+    def set_boot(self, asserted: bool) -> None:
+        self.boot = asserted
+
+    def power(self, on: bool) -> None:
+        raise NotImplementedError
+
+    def _restart(self) -> None:
+        self._typed = b""
+        self._in_rom = self.boot
+        self.resets.append("rom" if self.boot else "application")
+        if self.boot:
+            fresh = RomPeer()
+            fresh.flash, fresh.erased, fresh.writes = self.rom.flash, self.rom.erased, self.rom.writes
+            self.rom = fresh
+        elif self.banner:
+            self.say(self.banner.format(n=len(self.resets)), *self.after_boot)
+
+    # --- serial line ---
+
+    def say(self, *lines: str) -> None:
+        for line in lines:
+            os.write(self._controller, line.encode("latin-1") + b"\r\n")
+
+    def raw(self, data: bytes) -> None:
+        os.write(self._controller, data)
+
+    def _serve(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._controller, self._wake_r], [], [])
+            if self._wake_r in ready:
+                return
+            data = os.read(self._controller, 4096)
+            with self._lock:
+                if self._in_rom:
+                    if out := self.rom.feed(data):
+                        os.write(self._controller, out)
+                else:
+                    *whole, self._typed = (self._typed + data).split(b"\n")
+                    for text in (line.strip().decode("latin-1") for line in whole):
+                        self.asked.append(text)
+                        self.say(*self.on_command(text))
+
+    def unplug(self) -> None:
+        os.write(self._wake_w, b"x")
+        self._thread.join()
+        for fd in (self._controller, self._terminal):
+            os.close(fd)
+        self._controller = self._terminal = -1
+
+    def __enter__(self) -> FakeBoard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._controller >= 0:
+            self.unplug()
+        for fd in (self._wake_r, self._wake_w):
+            os.close(fd)
+
+    def flash_at(self, address: int, size: int) -> bytes:
+        return bytes(self.rom.flash[address - FLASH : address - FLASH + size])

@@ -1,0 +1,36 @@
+"""Emulated benches for the tests of this room: each in a state folder of its own, so that any number run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rig.bench.model import BenchFile, Emulation, Uncertainty
+from rig.emulation.bench import EmulatedBench, open_bench
+
+
+def bench_file(name: str = "under-test", emulation: Emulation | None = None) -> BenchFile:
+    return BenchFile(
+        bench=name,
+        profile="emulated",
+        uncertainty=Uncertainty.model_validate({"declared": "50 us"}),
+        emulation=emulation or Emulation(),
+    )
+
+
+@pytest.fixture()
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A state folder that no other test uses; returns XDG_STATE_HOME."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatedBench]:
+    """One bench for the tests of a module, which leave it as they found it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        with open_bench(bench_file()) as opened:
+            yield opened

@@ -1,0 +1,168 @@
+"""The serial line between pseudo-terminal and UART: its speed, and what becomes of bytes that nobody takes."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import termios
+import threading
+import time
+import tty
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from rig.emulation.messages import ask
+from rig.emulation.serial_line import LinePacer, open_terminal, run_serial_line
+
+SECOND = 1_000_000_000
+
+
+def test_pacer_gives_a_steady_stream_its_exact_rate() -> None:
+    pacer, now, taken = LinePacer(), 0, 0
+    while taken < 11_520:
+        room = pacer.room(now, 115_200)
+        assert room
+        taken += room
+        arrives = pacer.take(now, room, 115_200)
+        now = arrives + 70_000  # woken late each time
+    assert now - 70_000 == pytest.approx(taken * 10 * SECOND / 115_200, rel=1e-6)
+
+
+def test_pacer_gives_nothing_while_the_line_is_busy() -> None:
+    pacer = LinePacer()
+    assert pacer.take(0, 1, 115_200) == 86_805
+    assert pacer.room(86_804, 115_200) == 0
+    assert pacer.room(86_805, 115_200) == 11
+
+
+def test_pacer_starts_afresh_after_a_pause() -> None:
+    pacer = LinePacer()
+    pacer.take(0, 100, 9600)
+    assert pacer.take(SECOND, 1, 9600) == SECOND + 1_041_666
+
+
+def test_pacer_moves_single_bytes_on_a_slow_line() -> None:
+    assert LinePacer().room(0, 300) == 1
+
+
+@dataclass
+class Line:
+    """A serial line at work in a thread. uart: the emulator's end."""
+
+    control: socket.socket
+    uart: socket.socket
+    path: str
+
+    def counters(self) -> dict[str, int]:
+        counters: dict[str, int] = ask(self.control, {"op": "counters"}, 5.0)["counters"]
+        return counters
+
+    def open(self, baud: int = termios.B115200) -> int:
+        fd = os.open(self.path, os.O_RDWR | os.O_NOCTTY)
+        tty.setraw(fd)
+        attributes = termios.tcgetattr(fd)
+        attributes[4] = attributes[5] = baud
+        termios.tcsetattr(fd, termios.TCSANOW, attributes)
+        while not self.counters()["openers"]:
+            pass
+        return fd
+
+
+@pytest.fixture()
+def line() -> Iterator[Line]:
+    control, control_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    uart_theirs, uart = socket.socketpair()
+    uart.settimeout(5.0)
+    controller, terminal, path = open_terminal()
+    thread = threading.Thread(target=run_serial_line, args=(control_theirs, uart_theirs, controller, terminal))
+    thread.start()
+    yield Line(control, uart, path)
+    control.close()
+    thread.join()
+    for sock in (control_theirs, uart_theirs, uart):
+        sock.close()
+    for fd in (controller, terminal):
+        os.close(fd)
+
+
+def read_exactly(fd: int, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        assert select.select([fd], [], [], 5.0)[0], f"only {len(data)} of {count} bytes came"
+        data += os.read(fd, count - len(data))
+    return data
+
+
+def test_bytes_of_all_values_pass_unchanged_both_ways(line: Line) -> None:
+    fd = line.open()
+    every = bytes(range(256))
+    line.uart.sendall(every)
+    assert read_exactly(fd, 256) == every
+    os.write(fd, every)
+    received = b""
+    while len(received) < 256:
+        received += line.uart.recv(256)
+    assert received == every
+    os.close(fd)
+
+
+def test_line_is_never_faster_than_its_baud_rate(line: Line) -> None:
+    fd = line.open(termios.B57600)
+    start = time.monotonic()
+    line.uart.sendall(bytes(1024))
+    read_exactly(fd, 1024)
+    assert time.monotonic() - start >= 1023 * 10 / 57_600
+    start = time.monotonic()
+    os.write(fd, bytes(512))
+    received = 0
+    while received < 512:
+        received += len(line.uart.recv(512))
+    assert time.monotonic() - start >= 511 * 10 / 57_600
+    os.close(fd)
+
+
+def test_speed_may_change_while_the_port_is_open(line: Line) -> None:
+    fd = line.open(termios.B57600)
+    attributes = termios.tcgetattr(fd)
+    attributes[4] = attributes[5] = termios.B9600
+    termios.tcsetattr(fd, termios.TCSANOW, attributes)
+    start = time.monotonic()
+    line.uart.sendall(bytes(100))
+    read_exactly(fd, 100)
+    assert time.monotonic() - start >= 99 * 10 / 9_600
+    os.close(fd)
+
+
+def test_bytes_for_nobody_are_lost_and_the_uart_is_not_blocked(line: Line) -> None:
+    line.uart.sendall(bytes(2000))
+    while line.counters()["to_rig_lost"] < 2000:
+        pass
+    fd = line.open()
+    line.uart.sendall(b"after")
+    assert read_exactly(fd, 5) == b"after"
+    os.close(fd)
+
+
+def test_reader_that_sleeps_loses_bytes_but_does_not_stop_the_board(line: Line) -> None:
+    fd = line.open(termios.B921600)
+    line.uart.sendall(bytes(40_000))
+    while sum(line.counters()[key] for key in ("to_rig", "to_rig_lost")) < 40_000:
+        pass
+    assert line.counters()["to_rig_lost"] > 30_000
+    os.close(fd)
+
+
+def test_exclusive_use_ends_with_the_port_that_asked_for_it(line: Line) -> None:
+    import fcntl
+
+    fd = line.open()
+    fcntl.ioctl(fd, termios.TIOCEXCL)
+    os.close(fd)
+    while line.counters()["openers"]:
+        pass
+    fd = line.open()
+    assert fcntl.ioctl(fd, 0x80045440, bytes(4)) == bytes(4)  # TIOCGEXCL
+    os.close(fd)
