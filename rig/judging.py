@@ -156,7 +156,7 @@ def _carrier_changes(info: RunInfo) -> int:
 
 
 def _alive(info: RunInfo) -> Alive | None:
-    if info.bench["board"]["banner"] is not None and not info.board.get("boot"):
+    if info.bench["board"].get("banner") is not None and not info.board.get("boot"):
         return None
     observations = info.board.get("observations", [])
     return Alive(

@@ -203,21 +203,24 @@ static void on_stream(const struct token_v2_header *received, uint64_t now_ns, c
 
 static void on_sentinel(const struct token_v2_header *received, uint64_t now_ns, const ip_addr_t *from, uint16_t port) {
   const bool start = received->request_id == TOKEN_V2_SENTINEL_START;
+  const bool end = received->request_id == TOKEN_V2_SENTINEL_END;
   const struct token_v2_header header = {.type = TOKEN_V2_SENTINEL,
                                          .flags = received->flags,
                                          .request_id = received->request_id,
                                          .t_rx_ns = now_ns};
 
   token_counters.rx_sentinels++;
-  telemetry_add(start ? TELEMETRY_START : TELEMETRY_END, received->request_id, received->sequence);
-  measuring = start;
+  if (start || end) {
+    telemetry_add(start ? TELEMETRY_START : TELEMETRY_END, received->request_id, received->sequence);
+    measuring = start;
+  }
   if (start && push.count > 0 && !push.running) {
     push.running = true;
     push.done = 0;
     push.next_ns = now_ns + push.every_us * (uint64_t)1000;
     push.peer = *from;
     push.peer_port = port;
-  } else if (!start && push.running) {
+  } else if (end && push.running) {
     push.running = false;
     push.count = 0;
   }
@@ -244,8 +247,8 @@ static void on_v2(const struct token_v2_header *header, const struct pbuf *datag
   } else if (header->type == TOKEN_V2_ANSWER) {
     on_stream(header, now_ns, from, port);
     return;
-  } else if (header->type == TOKEN_V2_SENTINEL &&
-             (header->request_id == TOKEN_V2_SENTINEL_START || header->request_id == TOKEN_V2_SENTINEL_END)) {
+  } else if (header->type == TOKEN_V2_SENTINEL && header->request_id >= TOKEN_V2_SENTINEL_PROBE &&
+             header->request_id <= TOKEN_V2_SENTINEL_START) {
     on_sentinel(header, now_ns, from, port);
     return;
   }

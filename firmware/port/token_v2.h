@@ -34,6 +34,7 @@
 
 #define TOKEN_V2_SENTINEL_START 0xFFFFFFFEu /* request_id: 0xFFFFFFFF - kind */
 #define TOKEN_V2_SENTINEL_END 0xFFFFFFFDu
+#define TOKEN_V2_SENTINEL_PROBE 0xFFFFFFFCu /* asks whether the network is up; begins and ends nothing */
 
 /* Payload of an error answer: one u32. */
 #define TOKEN_V2_ERROR_LENGTH 1u  /* payload bytes of the header are not those of the datagram */

@@ -9,8 +9,8 @@ from typing import Final
 
 from rig.errors import CaptureError
 
-BUFFER_MIB: Final = 32
-"""Kernel ring per interface. Enough for a second of small frames at 100 Mbit/s while dumpcap gets no processor."""
+BUFFER_MIB: Final = 64
+"""Kernel ring per interface: half a second of a full gigabit while dumpcap gets no processor."""
 BLOCK_TIMEOUT_S: Final = 0.25
 """A frame may lie in the kernel's ring this long before dumpcap sees it (CAP_READ_TIMEOUT); SIGINT discards it."""
 
@@ -47,7 +47,8 @@ def command(interfaces: Sequence[str]) -> list[str]:
     """Argument list that captures whole frames of all `interfaces`, promiscuously and unfiltered, as pcapng to stdout.
 
     Written to stdout, frames reach the file as soon as dumpcap has them; with a file name it holds them back for up to
-    another 500 ms. A capture filter would miss VLAN-tagged frames and later fragments.
+    another 500 ms, which each run would wait for twice. A capture filter would miss VLAN-tagged frames and later
+    fragments.
     """
     argv = ["dumpcap", "-q", "-n", "-B", str(BUFFER_MIB)]
     for interface in interfaces:

@@ -48,4 +48,5 @@ def unanswered(table: FrameTable, address: str) -> NDArray[np.int64]:
     asked = (packet["operation"] == _REQUEST) & (packet["target_ip"] == wanted) & (packet["sender_ip"] != wanted)
     if len(answered):
         asked[: answered[-1]] = False
-    return rows[asked]
+    silent: NDArray[np.int64] = rows[asked]
+    return silent

@@ -132,7 +132,7 @@ def test_wait_sees_what_came_before_it_began(board: FakeBoard, console: Console)
 def test_wait_from_now_on_does_not_see_the_past(board: FakeBoard, console: Console) -> None:
     board.say("ready")
     console.wait_for_event(Ready, Deadline.after(10), 0)
-    with pytest.raises(ConsoleSilentError, match="no ready from the board within 0.05 s") as caught:
+    with pytest.raises(ConsoleSilentError, match=r"no ready from the board within 0\.05 s") as caught:
         console.wait_for_event(Ready, Deadline.after(0.05))
     assert caught.value.seen == "ready"
 

@@ -21,10 +21,10 @@ from timing_captures import (
     REORDERING,
     RESPONSE_TIME,
     RUNNER,
-    S,
     TO_LAST,
     US,
     Capture,
+    S,
     plan_of,
 )
 

@@ -67,6 +67,7 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
         least=total - int(undecided.sum()),
         most=total + unseen,
         notes=tuple(notes),
+        unprovable=found.unprovable,
     )
 
 

@@ -38,6 +38,11 @@ class Matching:
     counts: dict[str, int]
     strays: bool = False
 
+    @property
+    def unprovable(self) -> str:
+        """Why this matching cannot prove that all is well; empty when it can."""
+        return "matched by order beside stray responses: one may belong to another request" if self.strays else ""
+
 
 def match(
     requests: Packets,
@@ -209,7 +214,8 @@ def _unclear(
     size = np.bincount(period)
     doubtful = np.bincount(period[lost], minlength=len(size)) > 0
     doubtful[period[[head for head in strays if head >= 0]]] = True
-    return (doubtful & (size > 1))[period]
+    confused: NDArray[np.bool_] = (doubtful & (size > 1))[period]
+    return confused
 
 
 def _within(delay: NDArray[np.int64], timeout_ns: int) -> bool:

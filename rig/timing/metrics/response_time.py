@@ -43,8 +43,8 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
     notes = []
     if found.ambiguous.any() and not found.strays:
         notes.append(
-            f"matched by order beside lost or stray responses: {int((found.ambiguous & answered).sum())} delays are upper bounds, "
-            "because a response may belong to a later request"
+            f"matched by order beside lost responses: {np.count_nonzero(found.ambiguous & answered)} delays are upper "
+            "bounds, because a response may belong to a later request"
         )
     never = scene.never_left.get(metric.request)
     if never is not None and never.count:
@@ -74,7 +74,5 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
             }
         ),
         notes=tuple(notes),
-        unprovable="matched by order beside stray responses, so a response may belong to another request"
-        if found.strays
-        else "",
+        unprovable=found.unprovable,
     )

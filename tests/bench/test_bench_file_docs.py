@@ -1,0 +1,59 @@
+"""The examples of the documentation are read as they stand; its tables name every key there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rig.bench.load import hardware_bench, load_bench
+from rig.bench.model import BenchFile, Flash
+from rig.plan import grammar
+from rig.plan.load import load_plan_bytes
+from rig.plan.model import Check, Flow, Impairment, Inference, Limits, Model, Npu, Plan
+from rig.plan.rules import CAPABILITIES
+
+DOCS = Path(__file__).parents[2] / "docs"
+PLANS = (DOCS / "plans.md").read_text(encoding="utf-8")
+BENCHES = (DOCS / "bench-files.md").read_text(encoding="utf-8")
+
+
+def examples(text: str) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+
+
+def test_the_plan_example_is_complete_and_its_matrix_fits() -> None:
+    example, matrix = examples(PLANS)
+    assert load_plan_bytes(example.encode(), Path("docs/plans.md")).plan.plan == "zero-copy-latency"
+    points = load_plan_bytes((example + matrix).encode(), Path("docs/plans.md")).points
+    assert [point.name for point in points][-1] == "variant-zero_copy+in_flight-4"
+
+
+def test_the_bench_examples_are_complete(tmp_path: Path) -> None:
+    hardware, reset, flash, emulated = examples(BENCHES)
+    path = tmp_path / "bench.yaml"
+    path.write_text(hardware)
+    bench = hardware_bench(load_bench(path))
+    indented = {
+        name: re.sub(r"^", "  ", text, flags=re.MULTILINE).rstrip() for name, text in (("r", reset), ("f", flash))
+    }
+    text = hardware.replace("  reset: {driver: rts}", indented["r"])
+    path.write_text(text.replace("  flash: {driver: an3155, baud: 115200}", indented["f"]))
+    other = hardware_bench(load_bench(path))
+    assert (bench.board.flash.driver, other.board.flash.driver) == ("an3155", "command")
+    assert other.board.reset.on is not None
+    path.write_text(emulated)
+    assert load_bench(path).emulation is not None
+
+
+@pytest.mark.parametrize("model", [Plan, Inference, Npu, Impairment, Flow, Check, Limits])
+def test_every_plan_key_is_documented(model: type[Model]) -> None:
+    missing = [key for key in grammar.keys_of(model) if f"`{key}" not in PLANS]
+    assert missing == []
+
+
+def test_every_bench_key_and_capability_is_documented() -> None:
+    missing = [key for key in [*grammar.keys_of(BenchFile), *grammar.keys_of(Flash)] if f"`{key}" not in BENCHES]
+    assert set(missing) <= {"board", "jetson"}
+    assert [name for name in CAPABILITIES if f"`{name}`" not in PLANS or f"`{name}`" not in BENCHES] == []
