@@ -107,6 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _judge(arguments: argparse.Namespace) -> int:
+    from rig.bench.load import load_bench
     from rig.judging import judge_capture, judge_record
     from rig.plan.load import load_plan
     from rig.record import runs_of
@@ -129,7 +130,7 @@ def _judge(arguments: argparse.Namespace) -> int:
                 f"{path} is a capture, so a plan must say what to judge", hint=f"rig judge {path} --plan PLAN"
             )
         else:
-            bench = _model_of_bench(_bench_path(arguments))
+            bench = load_bench(_bench_path(arguments))
             points = [plan_file.point(arguments.point)] if arguments.point is not None else plan_file.points
             for point in points:
                 results.append((path, judge_capture(path, plan_file, point, bench), point.plan.expect))
@@ -206,15 +207,6 @@ def _bench_status(arguments: argparse.Namespace) -> int:
     return OK if found.state != "down" else NOTHING
 
 
-def _schema(arguments: argparse.Namespace) -> int:
-    from rig.plan.schema import write_schemas
-    from rig.session import ROOT
-
-    for path in write_schemas(ROOT / "docs" / "schema"):
-        print(os.path.relpath(path))
-    return OK
-
-
 # --- what the commands share ------------------------------------------------------------------------------------------
 
 
@@ -269,19 +261,6 @@ def _bench_path(arguments: argparse.Namespace) -> Path:
 
     named = arguments.bench or os.environ.get("RIG_BENCH")
     return Path(named) if named else DEFAULT_BENCH
-
-
-def _model_of_bench(path: Path):  # type: ignore[no-untyped-def]
-    """The bench of a file without opening it; an emulated one has its documented addresses."""
-    from rig.bench.load import load_bench
-    from rig.session import hardware_bench
-
-    file = load_bench(path)
-    if file.emulation is None:
-        return hardware_bench(file)
-    from rig.emulation.bench import described
-
-    return described(file)
 
 
 def _records(arguments: argparse.Namespace) -> Path:
@@ -369,7 +348,6 @@ def _parser() -> argparse.ArgumentParser:
     bench_option(add("up", _bench_up, "bring the emulated bench up until Ctrl-C", "  rig bench up", benches))
     bench_option(add("status", _bench_status, "say what the bench is doing", "  rig bench status", benches))
 
-    add("schema", _schema, "write the JSON Schemas of plan and bench files to docs/schema", "  rig schema")
     return parser
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rig.bench.load import hardware_bench
 from rig.errors import InternalError, RigError
 from rig.plan.limits import effective_limits
 from rig.plan.load import PlanFile, Point, load_plan_bytes
@@ -18,7 +19,7 @@ from rig.timing.limits import LimitSpec
 from rig.timing.verdict import PointResult, Verdict, unjudged
 
 if TYPE_CHECKING:
-    from rig.bench.model import Bench
+    from rig.bench.model import BenchFile
     from rig.jetson.report import RunnerReport
 
 
@@ -57,22 +58,29 @@ def judge_record(directory: Path, plan_file: PlanFile | None = None) -> tuple[Po
     return result, point
 
 
-def judge_capture(capture: Path, plan_file: PlanFile, point: Point, bench: Bench) -> PointResult:
+def judge_capture(capture: Path, plan_file: PlanFile, point: Point, file: BenchFile) -> PointResult:
     """Judge a capture that is no record of ours: nothing is known of the run but what the file shows.
 
-    bench: says which address is whose, the uncertainty e and the profile whose limits apply.
+    file: the bench file says which address is whose, the uncertainty e and the profile whose limits apply.
     """
     from rig.capture.reader import read_capture
     from rig.timing.judge import judge
 
+    if file.emulation is not None:
+        from rig.emulation import network
+
+        addresses = {"board": network.BOARD_ADDRESS, "jetson": network.JETSON_ADDRESS}
+    else:
+        bench = hardware_bench(file)
+        addresses = {"board": bench.board.identity.address, "jetson": bench.jetson.bench_address}
     return judge(
         read_capture(capture),
         point.plan,
-        limit_specs(point, plan_file.path, bench.profile),
-        Evidence(frames_twice=bench.capture.duplication),
-        {"board": bench.board.identity.address, "jetson": bench.jetson.bench_address},
-        bench.uncertainty.declared,
-        bench.profile,
+        limit_specs(point, plan_file.path, file.profile),
+        Evidence(frames_twice=file.capture is not None and file.capture.duplication),
+        addresses,
+        file.uncertainty.declared,
+        file.profile,
         point=point.name,
     )
 

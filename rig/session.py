@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from rig.bench.host import Host, LocalHost
 from rig.bench.lease import BenchLease
-from rig.bench.load import load_bench
+from rig.bench.load import hardware_bench, load_bench
 from rig.bench.model import Bench, BenchFile
 from rig.deadline import Deadline
-from rig.errors import BenchError, PlanError
+from rig.errors import PlanError
 
 if TYPE_CHECKING:
     from rig.board.board import Board
@@ -120,22 +120,3 @@ class Rig:
         if self._jetson is not None:
             self._jetson.close()
             self._jetson = None
-
-
-def hardware_bench(file: BenchFile) -> Bench:
-    """The usable bench of a file that names everything itself."""
-    if file.board is None or file.jetson is None or file.capture is None:
-        raise BenchError(
-            f"bench {file.bench!r} names no {'board' if file.board is None else 'jetson or capture point'}",
-            hint="see docs/bench-files.md",
-        )
-    return Bench(
-        bench=file.bench,
-        profile=file.profile,
-        capabilities=file.capabilities,
-        uncertainty=file.uncertainty,
-        network_ready=file.network_ready,
-        board=file.board,
-        jetson=file.jetson,
-        capture=file.capture,
-    )

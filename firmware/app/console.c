@@ -46,7 +46,8 @@ static void print_address(const uint8_t address[4]) {
 }
 
 void console_banner(void) {
-  static const char *const states[] = {[IDENTITY_OK] = "ok", [IDENTITY_MISSING] = "missing", [IDENTITY_CORRUPT] = "corrupt"};
+  static const char *const states[] = {
+      [IDENTITY_OK] = "ok", [IDENTITY_MISSING] = "missing", [IDENTITY_CORRUPT] = "corrupt"};
   static const char *const causes[] = {[BOOT_COLD] = "cold", [BOOT_PIN] = "pin", [BOOT_SOFTWARE] = "software"};
   const uint8_t *build_id = boot_build_id();
 
@@ -98,7 +99,8 @@ static void print_counter(const char *name, uint32_t value) {
 
 static void command_npu(const char *words) {
   const struct npu_settings now = npu_settings();
-  struct command_field fields[] = {{"first_us", now.first_us, false}, {"token_us", now.token_us, false}, {"chunk", now.chunk, false}};
+  struct command_field fields[] = {
+      {"first_us", now.first_us, false}, {"token_us", now.token_us, false}, {"chunk", now.chunk, false}};
 
   if (!command_fields(words, fields, 3)) {
     print_error("npu takes first_us=N token_us=N chunk=N.");
@@ -120,7 +122,7 @@ static void command_push(const char *words) {
     print_error("push takes every_us=N count=N tokens=N.");
   } else if (fields[2].value > UINT16_MAX ||
              !token_service_arm_push(fields[0].value, fields[1].value, (uint16_t)fields[2].value)) {
-    print_error("push needs every_us of at least 10, count of at least 1, tokens of at most 65535 and no push that runs.");
+    print_error("every_us must be at least 10, count at least 1, tokens at most 65535, and no push may be running.");
   } else {
     print_ok();
   }

@@ -64,7 +64,9 @@ static void follow_link(void) {
 }
 
 static bool network_up(void) {
-  const ip4_addr_t ip = address(identity.address), mask = address(identity.netmask), gateway = address(identity.gateway);
+  const ip4_addr_t ip = address(identity.address);
+  const ip4_addr_t mask = address(identity.netmask);
+  const ip4_addr_t gateway = address(identity.gateway);
 
   if (netif_add(&netif, &ip, &mask, &gateway, (void *)variant.hooks, netif_setup, ethernet_input) == NULL) {
     return false;

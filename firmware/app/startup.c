@@ -14,8 +14,8 @@ int main(void);
 void reset_handler(void);
 
 void reset_handler(void) {
-  memcpy(__data_start, __data_load, (size_t)((uint8_t *)__data_end - (uint8_t *)__data_start));
-  memset(__bss_start, 0, (size_t)((uint8_t *)__bss_end - (uint8_t *)__bss_start));
+  memcpy(__data_start, __data_load, (uintptr_t)__data_end - (uintptr_t)__data_start);
+  memset(__bss_start, 0, (uintptr_t)__bss_end - (uintptr_t)__bss_start);
   main();
 }
 

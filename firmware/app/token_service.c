@@ -226,8 +226,11 @@ static void on_sentinel(const struct token_v2_header *received, uint64_t now_ns,
   }
 
   const uint32_t counters[COUNTERS_IN_SENTINEL] = {
-      token_counters.rx_requests, token_counters.rx_bad, token_counters.tx_answers,   token_counters.tx_acks,
-      token_counters.pushes,      token_counters.tx_err, token_counters.rx_sentinels, (uint32_t)(clock_ns() / 1000000u)};
+      token_counters.rx_requests,  token_counters.rx_bad,
+      token_counters.tx_answers,   token_counters.tx_acks,
+      token_counters.pushes,       token_counters.tx_err,
+      token_counters.rx_sentinels, (uint32_t)(clock_ns() / 1000000u),
+  };
 
   token_counters.tx_sentinels += send_words(header, counters, COUNTERS_IN_SENTINEL, from, port);
 }

@@ -92,16 +92,16 @@ static bool port_startable(void *context, uint32_t address) {
 }
 
 static void port_go(void *context, uint32_t address) {
-  const struct flash_vectors *vectors = (const struct flash_vectors *)core_address(address);
+  const struct flash_vectors *application = (const struct flash_vectors *)core_address(address);
 
   (void)context;
   UART_CTRL = 0; /* the application gets the UART and the interrupt mask as a reset leaves them */
-  SCB_VTOR = (uint32_t)vectors;
+  SCB_VTOR = (uint32_t)application;
   __asm volatile(
       "dsb\n\tisb\n\t"
       "msr msp, %0\n\t"
       "cpsie i\n\t"
-      "bx %1" ::"r"(vectors->stack_pointer), "r"(vectors->reset) : "memory");
+      "bx %1" ::"r"(application->stack_pointer), "r"(application->reset) : "memory");
   __builtin_unreachable();
 }
 
@@ -122,7 +122,7 @@ void reset_handler(void);
 void reset_handler(void) {
   static struct an3155 bootloader;
 
-  memset(__bss_start, 0, (size_t)((uint8_t *)__bss_end - (uint8_t *)__bss_start));
+  memset(__bss_start, 0, (uintptr_t)__bss_end - (uintptr_t)__bss_start);
   if (REG32(BOOT0_PIN) != 1 && port_startable(NULL, STM32_FLASH_BASE)) {
     port_go(NULL, STM32_FLASH_BASE);
   }

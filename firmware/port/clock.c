@@ -36,7 +36,9 @@ void clock_wake_at(uint64_t when_ns) {
   armed_ns = when_ns;
   TIMER0_CNTP_CTL = 0;
   if (when_ns != CLOCK_NEVER) {
-    const uint64_t at = (when_ns / NS_PER_4_TICKS) * 4u + (when_ns % NS_PER_4_TICKS * 4u + NS_PER_4_TICKS - 1u) / NS_PER_4_TICKS;
+    /* Rounded up, so that clock_ns() has reached when_ns when the interrupt comes; in two parts against overflow. */
+    const uint64_t rest_ns = when_ns % NS_PER_4_TICKS;
+    const uint64_t at = when_ns / NS_PER_4_TICKS * 4u + (rest_ns * 4u + NS_PER_4_TICKS - 1u) / NS_PER_4_TICKS;
 
     TIMER0_CNTP_CVAL_LO = (uint32_t)at;
     TIMER0_CNTP_CVAL_HI = (uint32_t)(at >> 32);

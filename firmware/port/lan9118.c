@@ -1,6 +1,6 @@
 /*
- * SMSC LAN9118 (datasheet revision 1.5): sections 3.12 and 3.13 (transmit and receive data path), 5.3 (system registers),
- * 5.4 (MAC registers), 5.5 (PHY registers).
+ * SMSC LAN9118 (datasheet revision 1.5): sections 3.12 and 3.13 (transmit and receive data path), 5.3 (system
+ * registers), 5.4 (MAC registers), 5.5 (PHY registers).
  *
  * The MAC has no DMA: frames pass through FIFO windows of eight words, so that ldm and stm move eight words at once.
  */

@@ -11,7 +11,7 @@
 /*
  * Where a build may interfere with the transmit path. A null pointer leaves the path as it is.
  * before_queue  sees each frame that lwIP hands over; false drops it while lwIP is told that all is well.
- * before_kick   after a descriptor was filled; false leaves the MAC unkicked until the next frame or poll.
+ * before_kick   after a descriptor was filled; false leaves the MAC unkicked until the next frame or interrupt.
  * after_complete  the MAC has sent the frame; false keeps the descriptor's reference to the pbuf for ever.
  */
 struct lan9118_hooks {

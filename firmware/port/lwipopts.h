@@ -34,7 +34,7 @@
 #define MEMP_NUM_PBUF 32
 #define MEMP_NUM_UDP_PCB 4
 
-/* One pending entry keeps a burst of answers, in order, instead of the last one only (ARP_QUEUEING 0 frees the others). */
+/* A pending entry keeps a burst of answers, in order; with ARP_QUEUEING 0 only the newest would survive. */
 #define ARP_QUEUEING 1
 #define ARP_QUEUE_LEN 64
 #define MEMP_NUM_ARP_QUEUE 64

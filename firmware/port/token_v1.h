@@ -1,5 +1,5 @@
 /*
- * token-v1 on the wire: u16 sequence, u16 payload bytes, u8 sum of the payload bytes, then u16 token ids; little-endian.
+ * token-v1 on the wire, little-endian: u16 sequence, u16 payload bytes, u8 sum of the payload bytes, u16 token ids.
  * A request's first u16 is the number of tokens that it asks for. Each datagram of the answer repeats its sequence.
  */
 #ifndef TOKEN_V1_H

@@ -48,7 +48,7 @@ static inline uint16_t tx_ring_tag(const struct tx_ring *ring) {
   return (uint16_t)ring->kicked;
 }
 
-/* The MAC reports the frame with `tag` sent. Frames are sent in order; returns the frame, a null pointer if unexpected. */
+/* The MAC, which sends in order, reports `tag` as sent. Returns the frame, a null pointer if it was not its turn. */
 static inline void *tx_ring_complete(struct tx_ring *ring, uint16_t tag) {
   if (ring->completed == ring->kicked || (uint16_t)ring->completed != tag) {
     return 0;

@@ -245,7 +245,7 @@ def _host_key_problem(text: str) -> str | None:
         blob = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         return "is damaged: its second word is not base64"
-    if blob[:4] != len(kind).to_bytes(4, "big") or blob[4 : 4 + len(kind)] != kind.encode():
+    if not blob.startswith(len(kind).to_bytes(4, "big") + kind.encode()):
         return f"is damaged: the key does not say that it is {kind}"
     if kind == "ssh-ed25519" and len(blob) != 4 + len(kind) + 4 + 32:
         return f"is cut: an ed25519 key has {4 + len(kind) + 36} bytes, this one {len(blob)}"

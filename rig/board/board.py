@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 from rig.bench import model
 from rig.board import events
@@ -24,56 +22,12 @@ from rig.board.identity import IdentityBlock, IdentityError
 from rig.board.image import Image
 from rig.board.lines import EmulatedBoard, Wiring, enter_bootloader, make_line, released_level, start_application
 from rig.board.proof import announces_itself, identity_faults, image_faults
+from rig.board.report import BootFailure, FlashMode, FlashReport, Observation, Push
 from rig.board.serial_port import SerialPort
 from rig.board.telemetry import Telemetry, parse_telemetry
 from rig.deadline import Deadline
-from rig.errors import BoardError
+from rig.errors import BoardError, RigError
 from rig.plan.model import Npu
-
-FlashMode = Literal["always", "if-changed", "never"]
-
-
-@dataclass(frozen=True)
-class Observation:
-    """Something that the check `alive` fails on. kind: `no-boot`, `fault`, `reboot`; t_ns: CLOCK_MONOTONIC."""
-
-    kind: Literal["no-boot", "fault", "reboot"]
-    detail: str
-    t_ns: int
-
-
-class BootFailure(Exception):  # noqa: N818 - a finding about the product, not an error of the rig
-    """The board did not come up although its flash is proven. Carries the observation; run.py records it as FAIL."""
-
-    def __init__(self, observation: Observation) -> None:
-        super().__init__(observation.detail)
-        self.observation = observation
-
-
-@dataclass(frozen=True)
-class Push:
-    """Push mode: `count` datagram groups of `tokens` tokens, one every `every_ns`."""
-
-    every_ns: int
-    count: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class FlashReport:
-    """What flashing did. skipped: the flash already held the image (or mode `never`); verified: the flash was read back
-    and equals the image; written and retries: see Programmed; seconds: wall time, boot ROM entry included."""
-
-    mode: FlashMode
-    skipped: bool
-    verified: bool
-    written: int
-    erased: str
-    retries: int
-    seconds: float
-    size: int
-    sha256: str
-    build_id: str | None
 
 
 class Board:
@@ -85,10 +39,13 @@ class Board:
         self.config = config
         self._peer = peer
         self._emulated = emulated
-        self._log, self._start_ns = log, start_ns
         self._port = self._open_port()
-        self.console = Console(self._port, log, start_ns, config.banner)
-        self._wire()
+        try:
+            self.console = Console(self._port, log, start_ns, config.banner)
+            self._wire()
+        except BaseException:
+            self._port.close()
+            raise
         self._loader: Flasher | None = None
         self._suspension = contextlib.ExitStack()
         self._proven_flash = False
@@ -124,10 +81,10 @@ class Board:
 
     def close(self) -> None:
         """Release the boot line as far as the port still allows, stop reading, close the port. Never raises."""
-        with contextlib.suppress(BoardError):
+        with contextlib.suppress(RigError):
             if self._loader is not None:
                 self._bootpin.set(False, Deadline.after(1.0))
-        self._suspension.pop_all()
+        self._suspension.close()
         self.console.close()
         self._port.close()
 
@@ -255,6 +212,8 @@ class Board:
                 enter_bootloader(self._reset, self._bootpin, deadline)
                 loader.connect(deadline)
             except BaseException:
+                with contextlib.suppress(RigError):
+                    self._bootpin.set(False, deadline)
                 self._leave_loader()
                 raise
         self._loader = loader

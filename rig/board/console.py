@@ -46,7 +46,12 @@ class Console:
     def __init__(self, port: SerialPort, log: Path, start_ns: int, banner: str | None = None) -> None:
         self.port = port
         self._start_ns = start_ns
-        self._banner = re.compile(banner) if banner else None
+        try:
+            self._banner = re.compile(banner) if banner else None
+        except re.error as error:
+            raise BoardError(
+                f"`banner: {banner}` in the bench file is no regular expression", seen=str(error)
+            ) from error
         # Line-buffered, so that a killed controller leaves every line that it saw.
         self._log = log.open("a", encoding="ascii", buffering=1)
         self._logged = 0
@@ -65,6 +70,7 @@ class Console:
         """Begin to read."""
         if self._thread is None:
             self._stop.clear()
+            self._error = None
             self._thread = threading.Thread(target=self._read, name="board-console", daemon=True)
             self._thread.start()
 

@@ -136,10 +136,7 @@ class Decoder:
                 header = 20 if len(segment) < 13 else max(20, (segment[12] >> 4) * 4)
             elif len(segment) >= 6:
                 # 0 stands for "as long as the IP packet": jumbograms (RFC 2675) and segmentation offload.
-                declared = _U16(segment, 4)[0] or length
-                if declared < 8:
-                    return nothing._replace(proto=proto)
-                length = min(length, declared)
+                length = min(length, _U16(segment, 4)[0] or length)
             if length < header:
                 return nothing._replace(proto=proto)
         flow = self.flow(vlans, packet.src, packet.dst, proto, srcport, dstport)

@@ -36,14 +36,15 @@ _RX_LOSS: Final = (
 
 @dataclass(frozen=True)
 class Link:
-    """One interface. counters: what it received but did not deliver, since it came up (`rx_…` of ip-link, `ethtool`
-    statistics whose name speaks of loss with the prefix `ethtool_`)."""
+    """One interface. frames: received and sent since it came up. counters: what it received but did not deliver (`rx_…`
+    of ip-link, and those of ethtool's statistics whose name speaks of loss, as `ethtool_…`)."""
 
     name: str
     mac: str
     up: bool
     carrier: bool
     carrier_changes: int
+    frames: int
     counters: dict[str, int]
     other_names: tuple[str, ...] = ()
 
@@ -76,6 +77,7 @@ def read_link(host: Host, name: str, deadline: Deadline) -> Link | None:
                 link.up,
                 link.carrier,
                 link.carrier_changes,
+                link.frames,
                 link.counters | _driver_counters(host, name, deadline),
                 link.other_names,
             )
@@ -90,14 +92,15 @@ def parse_links(text: bytes) -> list[Link]:
             continue
         flags: list[str] = entry.get("flags", [])
         statistics: dict[str, dict[str, Any]] = entry.get("stats64") or entry.get("stats") or {}
-        received = statistics.get("rx", {})
+        received, sent = statistics.get("rx", {}), statistics.get("tx", {})
         links.append(
             Link(
                 name=entry["ifname"],
                 mac=entry.get("address", ""),
                 up="UP" in flags,
                 carrier="LOWER_UP" in flags and "NO-CARRIER" not in flags,
-                carrier_changes=statistics.get("tx", {}).get("carrier_changes", 0),
+                carrier_changes=sent.get("carrier_changes", 0),
+                frames=received.get("packets", 0) + sent.get("packets", 0),
                 counters={f"rx_{name}": int(received[name]) for name in _RX_LOSS if name in received},
                 other_names=tuple(entry.get("altnames", ())),
             )

@@ -144,17 +144,25 @@ class Recorder:
         """Wait until the tail is in the file. Call it when the last expected packet has been sent or received.
 
         Over once the board's answer to the end sentinel is in the file, which on one interface comes after everything
-        else, and in any case QUIET_S after the call. CaptureError if dumpcap died.
+        else. Without it: at least QUIET_S after the call, and only when nothing more came for as long, or when frames
+        that are later than the call have come. A dumpcap that lags behind is waited for, since what it leaves in the
+        kernel's ring is lost and counted by nobody. CaptureError if dumpcap died.
         """
-        begun = time.monotonic()
+        begun = grown = time.monotonic()
+        caught_up_ns = time.time_ns() + int(QUIET_S / 2 * 1e9)
+        size = self._tail.size
         while True:
             self._poll()
+            now = time.monotonic()
+            if self._tail.size != size:
+                size, grown = self._tail.size, now
             if len(self._links) == 1 and any(
                 seen.kind == token_v2.SENTINEL_END and seen.from_board for seen in self.sentinels
             ):
                 self._drained = "end-sentinel"
                 return
-            if time.monotonic() - begun >= QUIET_S:
+            newest = [self._tail.newest_ns.get(index, 0) for index in range(len(self._links))]
+            if now - begun >= QUIET_S and (now - grown >= QUIET_S or min(newest) >= caught_up_ns):
                 self._drained = "quiet-time"
                 return
             if deadline.expired():
@@ -172,7 +180,10 @@ class Recorder:
         if self._monitor is not None:
             self._monitor.send_signal(signal.SIGTERM)
             self._monitor.wait(deadline)
-        self._poll(final=True)
+        try:
+            self._poll(final=True)
+        except CaptureError as error:
+            faults.append(error.what)
         stderr = self._messages()
         messages = dumpcap.read_messages(stderr)
         faults += [f"dumpcap: {line}" for line in messages.complaints]
@@ -244,6 +255,7 @@ class Recorder:
             dropped_nic=counts.dropped_nic if counts else None,
             file_received=_known(described.received) if described else None,
             file_dropped=_known(described.dropped) if described else None,
+            carried=after.frames - before.frames if after else None,
             counters=counter_growth(before, after) if after else {},
             carrier_at_start=before.carrier,
             carrier_at_end=after.carrier if after else None,

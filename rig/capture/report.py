@@ -41,6 +41,8 @@ class InterfaceReport(_Record):
     flushed. file_received, file_dropped: the same from the file's Interface Statistics Block. dropped_nic: lost by the
     adapter, by libpcap's account. counters: loss counters of kernel and driver that grew during the capture.
     carrier_changes: growth of the kernel's counter, which also sees what is too short for an event.
+    carried: frames that the kernel counted on the interface from shortly before to shortly after the capture; more than
+    the capture accounts for means merged frames (GRO), traffic at the edges, or frames left in the ring.
     """
 
     name: str
@@ -50,6 +52,7 @@ class InterfaceReport(_Record):
     dropped_nic: int | None = None
     file_received: int | None = None
     file_dropped: int | None = None
+    carried: int | None = None
     counters: dict[str, int] = {}
     carrier_at_start: bool
     carrier_at_end: bool | None = None

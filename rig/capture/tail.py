@@ -36,11 +36,18 @@ class CaptureTail:
         self._decoder = Decoder()
         self._rest = b""
         self._read = 0
+        self.newest_ns: dict[int, int] = {}
+        """Latest time stamp of each interface that frames have come from."""
 
     @property
     def frames(self) -> int:
         """Frames seen so far."""
         return self._parser.number if self._parser else 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file read so far."""
+        return self._read
 
     @property
     def interfaces(self) -> list[Interface]:
@@ -87,7 +94,11 @@ class CaptureTail:
         for number, time_ns, interface, wire, captured, offset in parser.frames(
             data, self._read - len(data), final=final
         ):
-            if time_ns is None or data.find(self._needle, offset, offset + captured) < 0:
+            if time_ns is None:
+                continue
+            if time_ns > self.newest_ns.get(interface, 0):
+                self.newest_ns[interface] = time_ns
+            if data.find(self._needle, offset, offset + captured) < 0:
                 continue
             decoded = decoder.decode(
                 data, offset, captured, wire, parser.interfaces[interface].linktype, time_ns, interface

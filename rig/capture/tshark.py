@@ -31,7 +31,7 @@ _UDP_HEURISTICS: Final = """
     pktgen_udp proxy_udp quic raknet_udp redbackli_udp reload_framing_udp reload_udp rftap rlm_udp rpcap_udp rpc_udp
     rtcp_udp rtp_udp rtps_udp shicp_udp sip_udp sprt_udp srt_udp stun_udp t38_udp tftp thrift_udp udt_udp waveagent_udp
     wg wol_udp zbncp_udp
-""".split()
+"""
 
 
 def read_fields(
@@ -94,7 +94,7 @@ def _run(arguments: Sequence[str], deadline: Deadline, *, dissector: bool = True
         # Two passes: a request is linked to the answer that comes after it.
         argv += ["-2", "-X", f"lua_script:{DISSECTOR}"]
     with tempfile.TemporaryDirectory(prefix="rig-wireshark-") as configuration:
-        Path(configuration, "heuristic_protos").write_text("".join(f"{name},0\n" for name in _UDP_HEURISTICS))
+        Path(configuration, "heuristic_protos").write_text("".join(f"{name},0\n" for name in _UDP_HEURISTICS.split()))
         environment = {
             **os.environ,
             "WIRESHARK_CONFIG_DIR": configuration,

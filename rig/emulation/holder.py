@@ -37,8 +37,9 @@ from rig.emulation.sshd import JetsonFiles, run_jetson
 _PART_ANSWER_S = 2.0
 _SSHD_START_S = 10.0
 _TERM_GRACE_S = 1.0
-_UART_BUFFER = 1
-"""Asks for the least send buffer: the UART has one byte, and a log must block where a real one would."""
+_UART_BUFFER = 24 * 1024
+"""SO_SNDBUF of the emulator's UART. Each of its bytes is charged 768 bytes and the kernel doubles the figure: 64 bytes
+wait before a log blocks the firmware. Far fewer would cost a change of process every few bytes."""
 
 
 @dataclass(frozen=True)
@@ -168,14 +169,14 @@ class _Holder:
         network.build_segment(jetson)
         os.write(links_moved, b"1")
 
-        controller, terminal, self._terminal = open_terminal()
+        controller, self._terminal = open_terminal()
         self._serial, serial_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._fork("serial line", run_serial_line, serial_theirs, uart, controller, terminal)
+        self._fork("serial line", run_serial_line, serial_theirs, uart, controller, self._terminal)
         self._relay, relay_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._fork("relay", run_relay, relay_theirs, wire, RelayPorts())
         for theirs in (serial_theirs, relay_theirs, uart, wire):
             theirs.close()
-        os.close(controller)  # the terminal end stays open here: a last close would reset its settings
+        os.close(controller)
 
         signal.set_wakeup_fd(self._watch_children())
         self._ask_part("relay", {"op": "rules", "rules": settings.rules})

@@ -18,8 +18,8 @@ import termios
 import time
 import tty
 
-from rig.emulation.linux import set_process_name
-from rig.emulation.messages import DisconnectedError, failed, ok, receive_message, send_message
+from rig.emulation.linux import be_punctual, set_process_name
+from rig.emulation.messages import DisconnectedError, Message, failed, ok, receive_message, send_message
 
 CONSOLE_BAUD = 115_200
 BITS_PER_BYTE = 10
@@ -30,7 +30,6 @@ _CATCH_UP_NS = 5_000_000
 _TCGETS2, _TERMIOS2 = 0x802C542A, struct.Struct("IIIIB19sII")
 # linux/inotify.h
 _IN_CLOSE, _IN_OPEN = 0x08 | 0x10, 0x20
-_INOTIFY_EVENT = struct.Struct("iIII")
 
 
 class LinePacer:
@@ -55,30 +54,40 @@ class LinePacer:
         return self._free_ns
 
 
-def open_terminal() -> tuple[int, int, str]:
-    """A pseudo-terminal in raw mode at the console speed: controller end, terminal end, path of the latter."""
+def open_terminal() -> tuple[int, str]:
+    """A pseudo-terminal in raw mode at the console speed: controller end, and the path that the rig opens.
+
+    Its settings live as long as the controller end, whoever opens and closes the path meanwhile.
+    """
     controller, terminal = os.openpty()
-    tty.setraw(terminal)
-    attributes = termios.tcgetattr(terminal)
-    attributes[4] = attributes[5] = termios.B115200
-    attributes[2] |= termios.CLOCAL
-    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
-    return controller, terminal, os.ttyname(terminal)
+    try:
+        tty.setraw(terminal)
+        attributes = termios.tcgetattr(terminal)
+        attributes[4] = attributes[5] = termios.B115200
+        attributes[2] |= termios.CLOCAL
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+        return controller, os.ttyname(terminal)
+    finally:
+        os.close(terminal)
 
 
-def run_serial_line(control: socket.socket, uart: socket.socket, controller: int, terminal: int) -> None:
+def run_serial_line(control: socket.socket, uart: socket.socket, controller: int, path: str) -> None:
     """Serve until `control` is closed. `uart` is a connected stream to the emulator's UART."""
     set_process_name("rig-serial")
-    _SerialLine(control, uart, controller, terminal).serve()
+    be_punctual()
+    _SerialLine(control, uart, controller, path).serve()
 
 
 class _SerialLine:
-    def __init__(self, control: socket.socket, uart: socket.socket, controller: int, terminal: int) -> None:
+    def __init__(self, control: socket.socket, uart: socket.socket, controller: int, path: str) -> None:
         self._control, self._uart = control, uart
-        self._controller, self._terminal = controller, terminal
+        self._controller, self._path = controller, path
         self._uart.setblocking(False)
         os.set_blocking(controller, False)
-        self._watch = _OpenCount(os.ttyname(terminal))
+        self._hangup = select.poll()
+        self._hangup.register(controller, select.POLLIN)
+        self._in_use = False
+        self._opened_or_closed = _watch_opens(path)
         self._to_rig, self._to_board = LinePacer(), LinePacer()
         self._on_line: dict[str, tuple[int, bytes]] = {}  # way -> (arrives at ns, bytes)
         self._counts = {"to_rig": 0, "to_rig_lost": 0, "to_board": 0, "to_board_lost": 0}
@@ -86,17 +95,18 @@ class _SerialLine:
     def serve(self) -> None:
         while True:
             now_ns = time.monotonic_ns()
+            bytes_wait = self._look_who_is_there()
             self._arrive(now_ns)
-            inputs: list[int] = [self._control.fileno(), self._watch.fd]
+            inputs: list[int] = [self._control.fileno(), self._opened_or_closed]
             if "to_rig" not in self._on_line:
                 inputs.append(self._uart.fileno())
-            if "to_board" not in self._on_line:
+            if "to_board" not in self._on_line and (self._in_use or bytes_wait):
                 inputs.append(self._controller)
             wake_ns = min((at_ns for at_ns, _ in self._on_line.values()), default=None)
             timeout = None if wake_ns is None else max(0, wake_ns - now_ns) / 1e9
             readable = select.select(inputs, [], [], timeout)[0]
-            if self._watch.fd in readable:
-                self._openers_changed()
+            if self._opened_or_closed in readable:
+                os.read(self._opened_or_closed, 4096)
             if self._uart.fileno() in readable:
                 self._start("to_rig", self._to_rig)
             if self._controller in readable:
@@ -104,21 +114,44 @@ class _SerialLine:
             if self._control.fileno() in readable:
                 try:
                     request, _ = receive_message(self._control)
-                    known = request["op"] == "counters"
-                    answer = ok(counters=self._counts | {"openers": self._watch.count}) if known else failed("unknown")
-                    send_message(self._control, answer)
+                    send_message(self._control, self._answer(request))
                 except DisconnectedError:
                     return
 
+    def _answer(self, request: Message) -> Message:
+        if request["op"] != "counters":
+            return failed(f"the serial line knows no operation {request['op']!r}")
+        return ok(counters=self._counts | {"in_use": self._in_use})
+
+    def _look_who_is_there(self) -> bool:
+        """Learn whether anybody has the terminal open; returns whether bytes for the board wait in it."""
+        events = dict(self._hangup.poll(0)).get(self._controller, 0)
+        in_use = not events & select.POLLHUP
+        if self._in_use and not in_use:
+            self._tidy_up()
+        self._in_use = in_use
+        return bool(events & select.POLLIN)
+
+    def _tidy_up(self) -> None:
+        """After the last close: drop what was not read, and end an exclusive use, as a real port's driver does."""
+        # An ordinary user is refused here after TIOCEXCL, and can then not open the port again either (ioctl_tty(2)).
+        with contextlib.suppress(OSError):
+            terminal = os.open(self._path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            try:
+                termios.tcflush(terminal, termios.TCIFLUSH)
+                fcntl.ioctl(terminal, termios.TIOCNXCL)
+            finally:
+                os.close(terminal)
+
     def _start(self, way: str, pacer: LinePacer) -> None:
-        baud = _baud(self._terminal)
+        baud = _baud(self._controller)
         now_ns = time.monotonic_ns()
         room = pacer.room(now_ns, baud)
         if not room:
             return
         try:
             data = self._uart.recv(room) if way == "to_rig" else os.read(self._controller, room)
-        except BlockingIOError:
+        except OSError:  # nothing there after all, or closed meanwhile (EIO)
             return
         if data:
             self._on_line[way] = (pacer.take(now_ns, len(data), baud), data)
@@ -133,7 +166,7 @@ class _SerialLine:
             self._counts[f"{way}_lost"] += len(data) - written
 
     def _write_to_rig(self, data: bytes) -> int:
-        if not self._watch.count:
+        if not self._in_use:
             return 0
         try:
             return os.write(self._controller, data)
@@ -146,37 +179,21 @@ class _SerialLine:
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             return 0
 
-    def _openers_changed(self) -> None:
-        before, after = self._watch.update()
-        if after and not before:
-            termios.tcflush(self._terminal, termios.TCIFLUSH)
-        if before and not after:
-            # A port that asked for exclusive use gives it up by its last close; ours never closes for the last time.
-            fcntl.ioctl(self._terminal, termios.TIOCNXCL)
 
-
-def _baud(terminal: int) -> int:
+def _baud(controller: int) -> int:
     """The speed set on the terminal, in bit/s, also when it is none of the standard ones; never 0."""
-    speed: int = _TERMIOS2.unpack(fcntl.ioctl(terminal, _TCGETS2, bytes(_TERMIOS2.size)))[7]
+    speed: int = _TERMIOS2.unpack(fcntl.ioctl(controller, _TCGETS2, bytes(_TERMIOS2.size)))[7]
     return speed or CONSOLE_BAUD
 
 
-class _OpenCount:
-    """How many times others have the terminal open now, told by inotify(7), which sees every mount of its file."""
+def _watch_opens(path: str) -> int:
+    """A descriptor that is readable when the file was opened or closed, through whatever mount (inotify(7)).
 
-    def __init__(self, path: str) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self.fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
-        if self.fd < 0 or libc.inotify_add_watch(self.fd, os.fsencode(path), _IN_OPEN | _IN_CLOSE) < 0:
-            raise OSError(ctypes.get_errno(), f"inotify on {path}: {os.strerror(ctypes.get_errno())}")
-        self.count = 0
-
-    def update(self) -> tuple[int, int]:
-        """Take what happened; returns the count before and after."""
-        before = self.count
-        with contextlib.suppress(BlockingIOError):
-            events = os.read(self.fd, 4096)
-            for _, mask, _, _ in _INOTIFY_EVENT.iter_unpack(events):
-                self.count += 1 if mask & _IN_OPEN else -1
-        self.count = max(0, self.count)
-        return before, self.count
+    Only a wake-up: equal events are merged, so counting them would go wrong.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+    if fd < 0 or libc.inotify_add_watch(fd, os.fsencode(path), _IN_OPEN | _IN_CLOSE) < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"inotify on {path}: {os.strerror(code)}")
+    return fd

@@ -135,6 +135,7 @@ class RemoteRun:
 
     def probe(self, count: int, budget: Deadline) -> ProbeResult:
         """Send probes until `count` are answered or the budget is used up. Only after `wait_ready`."""
+        self.phases.pop("probed", None)
         self._order(f"probe {count} {max(1, int(budget.left() * 1000))}", budget)
         said = self._await("probed", Deadline.after(budget.left() + SILENCE_S))
         return ProbeResult(said["sent"], said["answered"], tuple(said["rtt_ns"]))

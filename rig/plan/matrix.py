@@ -106,7 +106,7 @@ def _walk(kind: Any, data: Any, rest: str, path: Path) -> tuple[Path, str, list[
     best: tuple[Path, str, list[str]] = (path, rest, list(entries))
     percentile = re.match(r"p[0-9]+(\.[0-9]+)?", rest)
     names = {*entries, *((percentile[0], percentile[0].split(".")[0]) if percentile else ())}
-    for name in sorted(names, key=len, reverse=True):
+    for name in sorted(names):
         if rest != name and not rest.startswith(name + "."):
             continue
         key, below = entries.get(name, (name, None))

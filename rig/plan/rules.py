@@ -22,8 +22,11 @@ ALIVE = "alive"
 LINK_RELAY = "link-relay"
 CAPABILITIES = {
     LINK_RELAY: "a relay in the link can impose delay, jitter, loss, duplication, reordering and rate",
+    "link-switch": "the cable between board and bench can be unplugged",
     "power-switch": "the rig can switch the board's power",
-    "hardware-timestamps": "the capturing interface stamps frames itself",
+    "inline": "the bench can capture in the link itself",
+    "mirror": "the bench can capture at a mirror port",
+    "tap": "the bench can capture with one interface per direction",
 }
 """Capabilities with a meaning of their own. A bench may list others; a plan that requires one is skipped elsewhere."""
 

@@ -68,7 +68,6 @@ class Document:
             for key, place in old.items():
                 if key[: len(source)] == source:
                     new[path + key[len(source) :]] = place
-        keys[path] = self.values[source]
         return replace(self, data=_put(self.data, path, value), values=values, keys=keys)
 
 

@@ -7,7 +7,7 @@ how many packets it can account for and by how much it may have shifted a durati
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from rig.plan.units import format_ns
@@ -136,14 +136,18 @@ def gate(
     *,
     e_ns: int,
     overrun: Fraction | None = None,
-    requests: int | None = None,
+    expected: tuple[str, int] = ("jetson", 0),
+    file_drops: int = 0,
 ) -> tuple[Finding, ...]:
     """All findings about a run, in a fixed order.
 
-    overrun: share of sends that may be late (open load). requests: exchanges that the plan asks for, where the Jetson
-    is who makes them.
+    overrun: share of sends that may be late (open load). expected: who begins the plan's exchanges, `jetson` (requests)
+    or `board` (pushes), and with how many datagrams. file_drops: what the capture file itself says was dropped.
     """
-    return tuple(_gate(evidence, reader, window, seen, tuple(subjects), e_ns, overrun, requests))
+    known = {place: count for place, count in evidence.drops.items() if count > 0}
+    if file_drops > sum(known.values()):  # else the recorder has told of the same frames already
+        evidence = replace(evidence, drops={"capture file": file_drops})
+    return tuple(_gate(evidence, reader, window, seen, tuple(subjects), e_ns, overrun, expected))
 
 
 def doubt_about(check: str, findings: Iterable[Finding]) -> Doubt:
@@ -165,7 +169,7 @@ def _gate(
     subjects: tuple[Subject, ...],
     e_ns: int,
     overrun: Fraction | None,
-    requests: int | None,
+    expected: tuple[str, int],
 ) -> Iterator[Finding]:
     every = tuple(subject.name for subject in subjects)
     absence = tuple(subject.name for subject in subjects if subject.metric in _BY_ABSENCE)
@@ -187,7 +191,8 @@ def _gate(
             )
     yield from _of_the_sentinels(evidence, window, seen, every, counted)
     yield from _of_the_ledger(evidence.ledger, seen, every, absence)
-    yield from _of_the_jetson(evidence, seen, subjects, overrun, requests)
+    yield from _of_the_jetson(evidence, subjects, overrun)
+    yield from _of_the_exchanges(evidence.ledger, seen, every, absence, expected)
 
 
 def _of_the_file(
@@ -296,9 +301,7 @@ def _of_the_ledger(ledger: Ledger, seen: Seen, every: tuple[str, ...], absence: 
             )
 
 
-def _of_the_jetson(
-    evidence: Evidence, seen: Seen, subjects: tuple[Subject, ...], overrun: Fraction | None, requests: int | None
-) -> Iterator[Finding]:
+def _of_the_jetson(evidence: Evidence, subjects: tuple[Subject, ...], overrun: Fraction | None) -> Iterator[Finding]:
     every = tuple(subject.name for subject in subjects)
     absence = tuple(subject.name for subject in subjects if subject.metric in _BY_ABSENCE)
     if overrun is not None and evidence.sends and Fraction(evidence.late_sends, evidence.sends) > overrun:
@@ -314,14 +317,21 @@ def _of_the_jetson(
     paced = tuple(subject.name for subject in subjects if "jetson" in subject.sides)
     for sentence in evidence.degraded:
         yield Finding("jetson-degraded", "jetson", sentence, every, paced, ANYTHING)
-    sent = evidence.ledger.requests_sent
-    if requests is not None and sent is not None and sent < requests:
-        yield Finding("short-run", "jetson", f"the runner sent {sent} of {requests} requests", every)
-    if sent and not seen.requests and not seen.arp_unanswered:
+
+
+def _of_the_exchanges(
+    ledger: Ledger, seen: Seen, every: tuple[str, ...], absence: tuple[str, ...], expected: tuple[str, int]
+) -> Iterator[Finding]:
+    side, count = expected
+    sent, made = (ledger.answers_sent, "board pushed") if side == "board" else (ledger.requests_sent, "runner sent")
+    if sent is not None and sent < count:
+        yield Finding("short-run", side, f"the {made} {sent} of {count} datagrams that the plan asks for", every)
+    requests = ledger.requests_sent
+    if requests and not seen.requests and not seen.arp_unanswered:
         yield Finding(
             "requests-not-seen",
             "capture",
-            f"the Jetson sent {sent} requests and none is in the capture, nor an ARP request that went unanswered",
+            f"the Jetson sent {requests} requests and none is in the capture, nor an ARP request that went unanswered",
             every,
             absence,
             UNKNOWN,

@@ -58,8 +58,8 @@ class Stream:
     """The sequence spaces of a flow: one per sender and boot.
 
     space i8: number of the space. extended i8: sequence number freed from wraps (RFC 4737 section 6: a jump of more
-    than half the range is a rollover). first_copy b: no packet of the same space and number came before. original i8:
-    position of that first copy.
+    than half the range is a rollover). first_copy b: no packet of the same space and number (token-v1: and the same
+    payload) came before. original i8: position of that first copy.
     """
 
     space: NDArray[np.int64]
@@ -81,9 +81,12 @@ class Stream:
         extended = np.empty(count, np.int64)
         extended[order] = _unwrap(tokens.sequence[order], space[order], tokens.sequence_bits)
 
-        by_number = np.lexsort((extended, space)) if count and space.any() else np.argsort(extended, kind="stable")
-        fresh = np.ones(count, np.bool_)
-        fresh[1:] = (np.diff(space[by_number]) != 0) | (np.diff(extended[by_number]) != 0)
+        keys = [key for key in (tokens.content, extended, space) if key.any()] or [extended]
+        by_number = np.lexsort(keys) if len(keys) > 1 else np.argsort(keys[0], kind="stable")
+        fresh = np.zeros(count, np.bool_)
+        fresh[:1] = True
+        for key in keys:
+            fresh[1:] |= np.diff(key[by_number].view(np.int64)) != 0
         first_copy = np.empty(count, np.bool_)
         first_copy[by_number] = fresh
         original = np.empty(count, np.int64)
@@ -100,7 +103,6 @@ def _unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) -
     half = 1 << (bits - 1)
     step = ((np.diff(number) + half) & ((1 << bits) - 1)) - half
     begins = np.flatnonzero(np.diff(space)) + 1
-    step[begins - 1] = 0
     walked = np.concatenate(([0], np.cumsum(step)))
     heads = np.concatenate(([0], begins))
     lengths = np.diff(np.concatenate((heads, [len(number)])))

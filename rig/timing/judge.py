@@ -5,6 +5,7 @@ Pure and deterministic: the same call judges live and offline, and the same inpu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -57,7 +58,8 @@ def judge(
         [_subject(name, check, run.scene) for name, check in point_plan.checks.items()],
         e_ns=e_ns,
         overrun=load.overrun if load else None,
-        requests=point_plan.inference.requests if point_plan.inference.mode == "request" else None,
+        expected=_expected(point_plan),
+        file_drops=sum(max(0, interface.dropped) for interface in table.interfaces),
     )
     checks = [
         _judge_check(name, check, limits.get(name, ()), point_plan, run, findings, e_ns)
@@ -138,17 +140,21 @@ def _ledger(plan: Plan, given: Ledger, selection: Selection) -> Ledger:
     counters = selection.window.board_counters
     if not counters:
         return given
-    inference = plan.inference
-    sent: int | None = counters["tx_answers"]
-    if inference.mode == "push":
-        # The counter counts pushes; it counts datagrams too when each push is one.
-        sent = counters["pushes"] if inference.answer_tokens <= plan.npu.tokens_per_datagram else None
+    sent = counters["pushes" if plan.inference.mode == "push" else "tx_answers"]
     return Ledger(
         requests_sent=given.requests_sent,
         requests_received=counters["rx_requests"] if given.requests_received is None else given.requests_received,
         answers_sent=sent if given.answers_sent is None else given.answers_sent,
         answers_received=given.answers_received,
     )
+
+
+def _expected(plan: Plan) -> tuple[str, int]:
+    """(side, datagrams) that begin the exchanges of the plan."""
+    inference = plan.inference
+    if inference.mode == "push":
+        return "board", inference.requests * math.ceil(inference.answer_tokens / plan.npu.tokens_per_datagram)
+    return "jetson", inference.requests
 
 
 def _seen(selection: Selection, plan: Plan, packets: Mapping[str, Packets], arp_unanswered: int) -> Seen:

@@ -55,7 +55,9 @@ class Tokens:
     row i8: index into the frame table. type u1: token-v2 type; token-v1 has none, 0. first, last: flags (both set in
     token-v1). request_id u4: token-v1 uses its sequence, which an answer repeats. sequence u4, `sequence_bits` wide.
     boot_id u4: 0 in token-v1. Stamps u8: ns of the sender's clock, 0 unknown. prev_queued_ns u4: 0xFFFFFFFF unknown.
-    tokens i4: token ids in the datagram. answer_tokens i4: what a request asks for, -1 elsewhere or unknown.
+    tokens i4: token ids in the datagram. answer_tokens i4: what a request asks for, -1 elsewhere or unknown; token-v1
+    does not tell requests from answers, there it is the first token of any datagram. content u8: in token-v1, where the
+    datagrams of one answer share a number, a hash of the payload that tells them apart; 0 in token-v2.
     """
 
     row: NDArray[np.int64]
@@ -71,6 +73,7 @@ class Tokens:
     prev_queued_ns: NDArray[np.uint32]
     tokens: NDArray[np.int32]
     answer_tokens: NDArray[np.int32]
+    content: NDArray[np.uint64]
     sequence_bits: int = 32
 
     def __len__(self) -> int:
@@ -147,6 +150,7 @@ def decode_v2(table: FrameTable, rows: NDArray[np.int64]) -> Decoded:
             prev_queued_ns=header["prev_queued_ns"].copy(),
             tokens=tokens,
             answer_tokens=answer_tokens,
+            content=np.zeros(len(sound), np.uint64),
         ),
     )
 
@@ -164,8 +168,8 @@ def decode_v1(table: FrameTable, rows: NDArray[np.int64]) -> Decoded:
     verdict = np.full(len(readable), SOUND, np.uint8)
     verdict[(header["payload_length"] != body) | (body % 2 != 0)] = BAD_LENGTH
     fits = np.flatnonzero(verdict == SOUND)
-    wrong = _sum8(table, offset[readable[fits]] + size, body[fits]) != header["sum8"][fits]
-    verdict[fits[wrong]] = BAD_CHECKSUM
+    sums, content = _sums(table, offset[readable[fits]] + size, body[fits])
+    verdict[fits[sums != header["sum8"][fits]]] = BAD_CHECKSUM
     reason[readable] = verdict
 
     good = verdict == SOUND
@@ -173,6 +177,10 @@ def decode_v1(table: FrameTable, rows: NDArray[np.int64]) -> Decoded:
     zero8 = np.zeros(len(sound), np.uint64)
     sequence = header["sequence"][good].astype(np.uint32)
     always = np.ones(len(sound), np.bool_)
+    answer_tokens = np.full(len(sound), -1, np.int32)
+    filled = np.flatnonzero(body[good] >= 2)
+    if len(filled):
+        answer_tokens[filled] = _records(table, np.dtype("<u2"))[offset[sound[filled]] + size]
     return Decoded(
         rows,
         reason,
@@ -189,7 +197,8 @@ def decode_v1(table: FrameTable, rows: NDArray[np.int64]) -> Decoded:
             t_send_ns=zero8,
             prev_queued_ns=np.full(len(sound), token_v2.UNKNOWN_QUEUED, np.uint32),
             tokens=(body[good] // 2).astype(np.int32),
-            answer_tokens=np.full(len(sound), -1, np.int32),
+            answer_tokens=answer_tokens,
+            content=content[verdict[fits] == SOUND],
             sequence_bits=16,
         ),
     )
@@ -243,15 +252,20 @@ def _crc_tables() -> tuple[NDArray[np.uint32], int]:
     return tables, zero
 
 
-def _sum8(table: FrameTable, offset: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Sum modulo 256 of `length` bytes at each `offset`."""
+def _sums(
+    table: FrameTable, offset: NDArray[np.int64], length: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
+    """Of `length` bytes at each `offset`: their sum modulo 256, and a hash (bytes times odd weights modulo 2**64)."""
     data = np.frombuffer(table.data, np.uint8)
-    result = np.zeros(len(offset), np.uint8)
+    sums, hashes = np.zeros(len(offset), np.uint8), length.astype(np.uint64)
+    weight = np.random.default_rng(1).integers(0, 1 << 63, int(length.max(initial=1)), np.uint64) * 2 + 1
     for begin in range(0, len(offset), _CHUNK):
         some = np.flatnonzero(length[begin : begin + _CHUNK]) + begin
         if len(some):
             ends = np.cumsum(length[some])
             starts = ends - length[some]
-            index = np.arange(ends[-1]) + np.repeat(offset[some] - starts, length[some])
-            result[some] = np.add.reduceat(data[index].astype(np.uint32), starts) & 0xFF
-    return result
+            within = np.arange(ends[-1]) - np.repeat(starts, length[some])
+            octets = data[within + np.repeat(offset[some], length[some])].astype(np.uint64)
+            sums[some] = np.add.reduceat(octets, starts) & 0xFF
+            hashes[some] += np.add.reduceat(octets * weight[within], starts)
+    return sums, hashes

@@ -175,6 +175,12 @@ def test_port_forms(tmp_path: Path, port: str) -> None:
     assert hardware_bench(load_bench(write(tmp_path, text))).board.serial.port == port
 
 
+@pytest.mark.parametrize("netmask", ["255.255.255.254", "255.255.255.255"])
+def test_point_to_point_networks_have_no_reserved_addresses(tmp_path: Path, netmask: str) -> None:
+    text = HARDWARE.replace("address: 10.0.0.10}", f"address: 10.0.0.10, netmask: {netmask}, gateway: 10.0.0.10}}")
+    assert hardware_bench(load_bench(write(tmp_path, text))).board.identity.netmask == netmask
+
+
 def test_command_drivers(tmp_path: Path) -> None:
     text = HARDWARE.replace(
         RESET,

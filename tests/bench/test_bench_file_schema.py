@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from rig.bench.load import load_bench
 from rig.bench.schema import bench_schema, schema_files, write_schemas
 from rig.plan.schema import plan_schema
 from rig.plan.yaml_positions import read_document
@@ -50,6 +51,12 @@ def test_every_plan_fits_the_schema_and_names_it(path: Path) -> None:
     first = text.splitlines()[0]
     assert first.startswith("# yaml-language-server: $schema=")
     assert (path.parent / first.split("=", 1)[1]).resolve() == ROOT / "docs" / "schema" / "plan.schema.json"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benches").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_bench_of_this_project_loads_and_fits_the_schema(path: Path) -> None:
+    assert load_bench(path).bench
+    assert check(bench_schema(), path.read_text(encoding="utf-8")) == []
 
 
 GOOD = (ROOT / "testplans" / "zero-copy-latency.plan.yaml").read_text(encoding="utf-8")

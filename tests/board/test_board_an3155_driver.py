@@ -219,7 +219,7 @@ def test_silent_board_is_named_with_what_was_heard() -> None:
     assert caught.value.seen == "not one byte on the serial line"
     with pytest.raises(BoardError) as caught:
         flasher(peer, pending=b"login: ").connect(Deadline.after(10))
-    assert "login: " in (caught.value.seen or "")
+    assert "login:" in (caught.value.seen or "")
 
 
 def test_wrong_product_is_refused_before_anything_is_erased() -> None:

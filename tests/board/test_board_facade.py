@@ -12,11 +12,12 @@ import pytest
 from fake_board import BUILD, FakeBoard
 
 from rig.bench import model
-from rig.board.board import Board, BootFailure, Push
+from rig.board.board import Board
 from rig.board.console import ConsoleSilentError
 from rig.board.flash.flasher import Progress
 from rig.board.identity import IdentityBlock
 from rig.board.image import Image, load_image
+from rig.board.report import BootFailure, Push
 from rig.deadline import Deadline
 from rig.errors import BoardError
 from rig.plan.model import Npu
@@ -74,7 +75,7 @@ def soon() -> Deadline:
     return Deadline.after(30)
 
 
-# --- flash ------------------------------------------------------------------------------------------------------------
+# --- flash ------------------------------------------------------------------------------------------
 
 
 def test_flash_identity_boot_and_proof_in_one_boot_rom_session(fake: FakeBoard, open_board: Open, image: Image) -> None:
@@ -143,6 +144,7 @@ def test_console_is_back_after_a_boot_rom_that_does_not_answer(
     board = open_board(boot={"driver": "none"})
     with pytest.raises(BoardError, match="did not answer 0x7F") as caught:
         board.flash(image, "always", soon())
+    assert not fake.boot
     assert "rig-fw" in (caught.value.seen or ""), "the application that ran instead of the boot ROM is shown"
     fake.say("still here")
     board.console.wait_for_line("still here", soon(), 0)
@@ -156,7 +158,7 @@ def test_close_releases_the_boot_line(fake: FakeBoard, open_board: Open, image: 
     assert not fake.boot
 
 
-# --- boot and alive -----------------------------------------------------------------------------------------------------
+# --- boot and alive ------------------------------------------------------------------------------------------
 
 
 def test_board_that_does_not_boot_after_a_verified_flash_is_a_finding_about_the_product(
@@ -230,6 +232,12 @@ def test_foreign_image_by_its_own_banner(fake: FakeBoard, open_board: Open) -> N
     board.prove_identity()
 
 
+def test_banner_that_is_no_pattern_is_told_and_the_port_is_free_again(fake: FakeBoard, open_board: Open) -> None:
+    with pytest.raises(BoardError, match=r"`banner: \(` in the bench file is no regular expression"):
+        open_board(banner="(")
+    open_board()
+
+
 def test_foreign_image_without_banner_is_identified_by_its_read_back(
     fake: FakeBoard, open_board: Open, tmp_path: Path
 ) -> None:
@@ -252,7 +260,7 @@ def test_without_a_reset_line_go_starts_the_application(fake: FakeBoard, open_bo
     assert fake.rom.jumped == FLASH
 
 
-# --- talking ------------------------------------------------------------------------------------------------------------
+# --- talking ------------------------------------------------------------------------------------------
 
 
 def test_configure_counters_and_telemetry(fake: FakeBoard, open_board: Open) -> None:
@@ -263,19 +271,19 @@ def test_configure_counters_and_telemetry(fake: FakeBoard, open_board: Open) -> 
         "telemetry": ["t 5 rx id=1", "dropped=0", "ok"],
     }
     board = open_board()
-    npu = Npu(first_token=1_000_000, per_token=20_000, tokens_per_datagram=16)
+    npu = Npu.model_validate({"first_token": "1 ms", "per_token": "20 us", "tokens_per_datagram": 16})
     board.configure(npu, soon(), Push(5_000_000, 300, 16))
     assert fake.asked == list(fake.answers)[:2]
     assert board.counters(soon()) == {"rx_requests": 300, "eth_rx_drop": 0}
     assert board.telemetry(soon()).events[0].values == {"id": 1}
     with pytest.raises(BoardError, match="1500 ns is finer than the firmware's clock"):
-        board.configure(Npu(first_token=1500), soon())
+        board.configure(Npu.model_validate({"first_token": "1500 ns"}), soon())
     fake.answers["counters"] = ["counter rx_requests=x", "ok"]
     with pytest.raises(BoardError, match="counters cannot be read"):
         board.counters(soon())
 
 
-# --- a vendor's programmer ------------------------------------------------------------------------------------------------
+# --- a vendor's programmer ------------------------------------------------------------------------------------------
 
 
 def programmer(tmp_path: Path, code: str = "") -> dict[str, object]:

@@ -18,23 +18,23 @@ from rig.deadline import Deadline
 from rig.errors import InternalError
 
 # Lives in the namespace and ends with its stdin: one JSON object a line, frames (hex) to send or a command to run.
-_INSIDE = """
-import json, socket, subprocess, sys
+_INSIDE = '''
+import json, socket, subprocess, sys, threading, time
 open("/proc/sys/net/ipv6/conf/default/disable_ipv6", "w").write("1")
-for line in (
-    "link set lo up",
-    "link add send0 type veth peer name seen0",
-    "link add spare0 type veth peer name spare1",
-    "link set send0 address 02:00:00:00:00:aa",
-    "link set seen0 address 02:00:00:00:00:bb",
-    "link set spare0 address 02:00:00:00:00:cc",
-    "link set spare1 address 02:00:00:00:00:cc",
-    "link set send0 up",
-    "link set seen0 up",
-):
-    subprocess.run(["ip", *line.split()], check=True)
+batch = """
+link set lo up
+link add send0 address 02:00:00:00:00:aa type veth peer name seen0 address 02:00:00:00:00:bb
+link add spare0 address 02:00:00:00:00:cc type veth peer name spare1 address 02:00:00:00:00:cc
+link set send0 up
+link set seen0 up
+"""
+subprocess.run(["ip", "-batch", "-"], input=batch.encode(), check=True)
 packet = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
 packet.bind(("send0", 0))
+def babble(every_s, count):
+    for _ in range(count):
+        packet.send(b"\\xff" * 12 + b"\\x88\\xb5" + b"babble" * 10)
+        time.sleep(every_s)
 print("up", flush=True)
 for line in sys.stdin:
     order = json.loads(line)
@@ -43,10 +43,13 @@ for line in sys.stdin:
         for _ in range(order["times"]):
             for frame in frames:
                 packet.send(frame)
+    elif "babble" in order:
+        every_s, count = order["babble"]
+        threading.Thread(target=babble, args=(every_s, count), daemon=True).start()
     else:
         subprocess.run(order["run"], check=True)
     print("done", flush=True)
-"""
+'''
 
 
 class NamespaceChild:
@@ -112,6 +115,10 @@ class Segment:
 
     def ip(self, *words: str) -> None:
         self._order({"run": ["ip", *words]})
+
+    def babble(self, *, every_s: float, count: int) -> None:
+        """Foreign frames from now on, until the namespace ends."""
+        self._order({"babble": [every_s, count]})
 
     def _order(self, order: dict[str, object]) -> None:
         assert self._process.stdin is not None

@@ -224,6 +224,7 @@ def test_an_impossible_block_stops_the_reading_with_its_place(read: Read) -> Non
     "bad",
     [
         block(6, struct.pack("<IIIII", 0, 0, 0, 900, 900) + b"x" * 20),  # more captured than the block holds
+        block(6, struct.pack("<IIIII", 0, 0, 0, 24, 24) + b"x" * 20),  # … by its trailer only
         block(6, struct.pack("<IIIII", 7, 0, 0, 20, 20) + b"x" * 20),  # no such interface
         block(6, b"\0" * 8),  # too short
         block(6, struct.pack("<IIIII", 1, 0xFFFFFFFF, 0, 4, 4) + b"xxxx"),  # a time beyond int64
@@ -339,6 +340,11 @@ def test_link_types(read: Read, linktype: int, frame: bytes) -> None:
     assert (table.flow.tolist(), payload(table, 0), table.findings) == ([0], b"hello", ())
 
 
+def test_frame_check_sequences_announced_beside_the_link_type_do_not_hide_it(read: Read) -> None:
+    table = read(pcap((T0, one() + b"\1\2\3\4"), linktype=0x4400_0001))
+    assert (table.interfaces[0].linktype, payload(table, 0)) == (1, b"hello")
+
+
 def test_an_unsupported_link_type_is_named_and_its_frames_are_counted(read: Read) -> None:
     table = read(pcap((T0, one()), (T0, one()), linktype=127))
     assert (len(table), table.flow.tolist()) == (2, [-1, -1])
@@ -419,6 +425,13 @@ def test_fragments_in_any_order_are_one_datagram_at_the_one_that_came_last(read:
     assert (table.payload_len[2], payload(table, 2)) == (3000, content)
     assert payload(table, 3) == b"hello"
     assert table.findings == ()
+
+
+def test_a_later_fragment_that_looks_like_a_datagram_is_none(read: Read) -> None:
+    whole = udp(b"a" * 1472 + udp(b"b" * 12))
+    parts = [(0, whole[:1480], True), (1480, whole[1480:], False)]
+    table = read(pcap(*((T0 + at, ethernet(ipv4(part, offset=at, more=more))) for at, part, more in parts)))
+    assert (table.flow.tolist(), table.payload_len.tolist()) == ([-1, 0], [0, 1492])
 
 
 def test_ipv6_fragments_are_joined(read: Read) -> None:
@@ -586,6 +599,19 @@ def test_mutated_files_neither_crash_nor_blow_up(read: Read, make: Callable[[], 
         assert tracemalloc.get_traced_memory()[1] < 40 * len(original) + 4_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_a_mapped_file_gives_the_same_table(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    for contents in (traffic(200, seed=4), pcap((T0, one()))):  # with and without fragments
+        plain = read(contents)
+        monkeypatch.setattr("rig.capture.reader._MAP_FROM", 10)
+        mapped = read(contents)
+        monkeypatch.undo()
+        assert [payload(mapped, row) for row in range(len(mapped))] == [
+            payload(plain, row) for row in range(len(plain))
+        ]
+        assert mapped.time_ns.tolist() == plain.time_ns.tolist()
+        assert (mapped.flows, mapped.findings) == (plain.flows, plain.findings)
 
 
 def test_a_file_of_nothing_but_interfaces_is_read_in_linear_time(read: Read) -> None:

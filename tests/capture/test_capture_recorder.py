@@ -6,10 +6,12 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from capture_files import T0, epb, idb, shb
 
 from rig.bench.model import CapturePoint
 from rig.capture.points import Point, capture_point
@@ -65,7 +67,8 @@ def test_ten_captures_hold_every_frame_from_ready_to_the_end_sentinel(segment: A
         assert [p for p in payloads(path) if p[:1] == b"N"] == [b"N%07d" % c + b"." * 56 for c in range(200)]
         assert report.sound, report
         assert report.drained == "end-sentinel"
-        assert (report.frames, report.dropped, report.interfaces[0].file_dropped) == (202, 0, 0)
+        one = report.interfaces[0]
+        assert (report.frames, one.received, one.carried, report.dropped, one.file_dropped) == (202, 202, 202, 0, 0)
         assert list(tmp_path.iterdir()) == [path], "nothing but the capture is left"
         path.unlink()
 
@@ -78,6 +81,47 @@ def test_without_an_end_sentinel_the_quiet_time_saves_the_tail(segment: Any, tmp
         recorder.drain(Deadline.after(5))
         report = recorder.stop(Deadline.after(5))
     assert (report.drained, report.frames, report.sound) == ("quiet-time", 50, True)
+
+
+# Stands in for a dumpcap that gets little processor time: 12 old frames, one each 0.1 s, until it is interrupted.
+LAGGING = """
+import sys, time
+header, frame = (bytes.fromhex(text) for text in sys.argv[1:3])
+sys.stdout.buffer.write(header)
+sys.stdout.buffer.flush()
+print("File: -", file=sys.stderr, flush=True)
+try:
+    for _ in range(12):
+        time.sleep(0.1)
+        sys.stdout.buffer.write(frame)
+        sys.stdout.buffer.flush()
+    time.sleep(60)
+except KeyboardInterrupt:
+    summary = "12/0 (pcap:0/dumpcap:0/flushed:0/ps_ifdrop:0) (100.0%)"
+    print(f"Packets received/dropped on interface 'seen0': {summary}", file=sys.stderr)
+"""
+
+
+def test_a_dumpcap_that_lags_behind_is_waited_for(
+    segment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    argv = [sys.executable, "-c", LAGGING, (shb() + idb()).hex(), epb(T0, numbered(0)).hex()]
+    monkeypatch.setattr("rig.capture.dumpcap.command", lambda _: argv)
+    with Recorder(segment.host, SEEN0, tmp_path / "capture.pcapng") as recorder:
+        recorder.start(Deadline.after(5))
+        recorder.drain(Deadline.after(30))
+        report = recorder.stop(Deadline.after(5))
+    assert (report.drained, report.frames) == ("quiet-time", 12)
+
+
+def test_traffic_that_never_ends_does_not_hold_the_drain_up(segment: Any, tmp_path: Path) -> None:
+    with Recorder(segment.host, SEEN0, tmp_path / "capture.pcapng") as recorder:
+        recorder.start(Deadline.after(5))
+        segment.babble(every_s=0.05, count=400)
+        recorder.drain(Deadline.after(15))
+        report = recorder.stop(Deadline.after(5))
+    assert report.drained == "quiet-time"
+    assert 5 < report.frames < 200
 
 
 def test_an_unanswered_end_sentinel_does_not_cut_the_drain_short(segment: Any, tmp_path: Path) -> None:
@@ -135,15 +179,16 @@ def test_a_killed_dumpcap_is_noticed_and_what_it_wrote_is_kept(segment: Any, tmp
     assert report.dropped is None, "nobody counted, so nobody may claim that nothing was lost"
 
 
-def test_drops_are_reported_and_equal_the_truth(segment: Any, tmp_path: Path) -> None:
+def test_drops_are_reported_and_equal_the_truth(segment: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rig.capture.dumpcap.BUFFER_MIB", 2)
     path = tmp_path / "capture.pcapng"
-    sent = 120_000
+    sent = 20_000
     with Recorder(segment.host, SEEN0, path) as recorder:
         recorder.start(Deadline.after(5))
         start_sentinels(segment, recorder)
         assert recorder._child is not None
         os.kill(recorder._child.pid, signal.SIGSTOP)
-        segment.send(numbered(0) + b"." * 600, times=sent)
+        segment.send(numbered(0), times=sent)
         os.kill(recorder._child.pid, signal.SIGCONT)
         recorder.drain(Deadline.after(20))
         report = recorder.stop(Deadline.after(20))

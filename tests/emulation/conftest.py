@@ -1,4 +1,4 @@
-"""Emulated benches for the tests of this room: each in a state folder of its own, so that any number run side by side."""
+"""Emulated benches for the tests of this room, each in a state folder of its own, so that any number may run at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bench_file(name: str = "under-test", emulation: Emulation | None = None) -> 
     )
 
 
-@pytest.fixture()
+@pytest.fixture
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A state folder that no other test uses; returns XDG_STATE_HOME."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rig.emulation.impair import HOLD_MAX_NS, QUEUE_MAX, Direction, Rule, Schedule, matches, rule_from_json, rule_to_json
+from rig.emulation.impair import (
+    HOLD_MAX_NS,
+    QUEUE_MAX,
+    Direction,
+    Rule,
+    Schedule,
+    matches,
+    rule_from_json,
+    rule_to_json,
+)
 
 MS = 1_000_000
 
@@ -100,7 +109,9 @@ def test_every_takes_each_nth_of_the_frames_that_match_the_rest() -> None:
     arrivals = []
     for n in range(9):  # ARP between the datagrams must not count
         arrivals += [(2 * n, udp_frame(source=1000 + n)), (2 * n + 1, arp_frame())]
-    ports = [int.from_bytes(frame[34:36], "big") for _, frame in run(dropped_third, arrivals) if frame[12:14] == b"\x08\x00"]
+    ports = [
+        int.from_bytes(frame[34:36], "big") for _, frame in run(dropped_third, arrivals) if frame[12:14] == b"\x08\x00"
+    ]
     assert ports == [1000, 1001, 1003, 1004, 1006, 1007]
 
 

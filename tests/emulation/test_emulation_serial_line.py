@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import socket
@@ -9,7 +10,7 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -66,26 +67,30 @@ class Line:
         attributes = termios.tcgetattr(fd)
         attributes[4] = attributes[5] = baud
         termios.tcsetattr(fd, termios.TCSANOW, attributes)
-        while not self.counters()["openers"]:
-            pass
+        self.await_counters(lambda counters: counters["in_use"] == 1)
         return fd
 
+    def await_counters(self, condition: Callable[[dict[str, int]], bool]) -> dict[str, int]:
+        end = time.monotonic() + 10
+        while not condition(counters := self.counters()):
+            assert time.monotonic() < end, counters
+        return counters
 
-@pytest.fixture()
+
+@pytest.fixture
 def line() -> Iterator[Line]:
     control, control_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     uart_theirs, uart = socket.socketpair()
     uart.settimeout(5.0)
-    controller, terminal, path = open_terminal()
-    thread = threading.Thread(target=run_serial_line, args=(control_theirs, uart_theirs, controller, terminal))
+    controller, path = open_terminal()
+    thread = threading.Thread(target=run_serial_line, args=(control_theirs, uart_theirs, controller, path))
     thread.start()
     yield Line(control, uart, path)
     control.close()
     thread.join()
     for sock in (control_theirs, uart_theirs, uart):
         sock.close()
-    for fd in (controller, terminal):
-        os.close(fd)
+    os.close(controller)
 
 
 def read_exactly(fd: int, count: int) -> bytes:
@@ -138,8 +143,7 @@ def test_speed_may_change_while_the_port_is_open(line: Line) -> None:
 
 def test_bytes_for_nobody_are_lost_and_the_uart_is_not_blocked(line: Line) -> None:
     line.uart.sendall(bytes(2000))
-    while line.counters()["to_rig_lost"] < 2000:
-        pass
+    line.await_counters(lambda counters: counters["to_rig_lost"] == 2000)
     fd = line.open()
     line.uart.sendall(b"after")
     assert read_exactly(fd, 5) == b"after"
@@ -149,20 +153,48 @@ def test_bytes_for_nobody_are_lost_and_the_uart_is_not_blocked(line: Line) -> No
 def test_reader_that_sleeps_loses_bytes_but_does_not_stop_the_board(line: Line) -> None:
     fd = line.open(termios.B921600)
     line.uart.sendall(bytes(40_000))
-    while sum(line.counters()[key] for key in ("to_rig", "to_rig_lost")) < 40_000:
-        pass
-    assert line.counters()["to_rig_lost"] > 30_000
+    counters = line.await_counters(lambda counters: counters["to_rig"] + counters["to_rig_lost"] == 40_000)
+    assert counters["to_rig_lost"] > 0
     os.close(fd)
 
 
-def test_exclusive_use_ends_with_the_port_that_asked_for_it(line: Line) -> None:
-    import fcntl
+def test_bytes_that_one_program_left_unread_do_not_reach_the_next(line: Line) -> None:
+    fd = line.open()
+    line.uart.sendall(b"stale")
+    line.await_counters(lambda counters: counters["to_rig"] == 5)
+    os.close(fd)
+    line.await_counters(lambda counters: counters["in_use"] == 0)
+    fd = line.open()
+    line.uart.sendall(b"fresh")
+    assert read_exactly(fd, 5) == b"fresh"
+    os.close(fd)
 
+
+def test_port_stays_in_use_until_the_last_of_two_programs_closes_it(line: Line) -> None:
+    first, second, third = line.open(), line.open(), line.open()
+    os.close(second)
+    os.close(third)
+    line.uart.sendall(b"still here")
+    assert read_exactly(first, 10) == b"still here"
+    os.close(first)
+
+
+def test_bytes_written_just_before_closing_still_go_out(line: Line) -> None:
+    fd = line.open(termios.B9600)
+    os.write(fd, bytes(range(200)))
+    os.close(fd)
+    received = b""
+    while len(received) < 200:
+        received += line.uart.recv(200)
+    assert received == bytes(range(200))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the kernel lets only root end another's exclusive use of a terminal")
+def test_exclusive_use_ends_with_the_port_that_asked_for_it(line: Line) -> None:
     fd = line.open()
     fcntl.ioctl(fd, termios.TIOCEXCL)
     os.close(fd)
-    while line.counters()["openers"]:
-        pass
+    line.await_counters(lambda counters: counters["in_use"] == 0)
     fd = line.open()
     assert fcntl.ioctl(fd, 0x80045440, bytes(4)) == bytes(4)  # TIOCGEXCL
     os.close(fd)

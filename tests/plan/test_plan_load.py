@@ -149,9 +149,19 @@ def test_the_text_is_kept_verbatim_and_gives_the_same_again() -> None:
     assert file.sha256 == hashlib.sha256(file.text.encode()).hexdigest()
 
 
+def test_byte_order_mark_and_line_ends_stay_in_the_kept_text() -> None:
+    raw = b"\xef\xbb\xbf" + TEXT.replace("\n", "\r\n").encode()
+    file = load_plan_bytes(raw, Path("x"))
+    assert file.text.encode() == raw
+    assert file.sha256 == hashlib.sha256(raw).hexdigest()
+    assert file.points[0].position("checks", "answer-time", "limits", "p99", "max") == (14, 24)
+
+
 def test_expanded_hash_follows_meaning_and_not_spelling() -> None:
     base = load().points[0].expanded_hash
-    same = TEXT.replace("Some words.", "Other words.").replace("20 ms", "20000 us").replace("checks:", "# why\nchecks:")
+    same = "requirement: NET-1\n" + TEXT.replace("Some words.", "Other words.").replace("20 ms", "20000 us").replace(
+        "checks:", "# why\nchecks:"
+    )
     assert load(same).points[0].expanded_hash == base
     assert load(TEXT.replace("load: {closed: {}}", "load: {closed: {in_flight: 1}}")).points[0].expanded_hash == base
     for change in (TEXT.replace("20 ms", "21 ms"), TEXT.replace("copy}", "zero_copy}"), TEXT.replace("1000", "1001")):

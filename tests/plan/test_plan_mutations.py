@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rig.errors import PlanError
+from rig.errors import Fault, PlanError
 from rig.plan.load import load_plan_bytes
 
 SEEDS = [
@@ -55,17 +55,13 @@ def damaged(rng: random.Random) -> Any:
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_structure_is_explained_or_sound(seed: int) -> None:
     rng = random.Random(seed)
-    refused = 0
+    faults: list[Fault] = []
     for _ in range(150):
         text = yaml.safe_dump(damaged(rng), allow_unicode=True)
         try:
             load_plan_bytes(text.encode(), Path("x.plan.yaml"))
         except PlanError as error:
-            refused += 1
-            assert error.faults
-            assert all(fault.line > 0 and fault.column > 0 for fault in error.faults)
-            leaked = [
-                str(fault) for fault in error.faults if "Input should" in fault.message or "Extra " in fault.message
-            ]
-            assert leaked == [], text
-    assert refused > 100
+            faults += error.faults or [Fault("error without faults", 0, 0, text)]
+    assert len(faults) > 100
+    assert [str(fault) for fault in faults if fault.line < 1 or fault.column < 1] == []
+    assert [str(fault) for fault in faults if "Input should" in fault.message or "Extra " in fault.message] == []

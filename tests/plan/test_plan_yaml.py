@@ -78,7 +78,7 @@ def test_what_yaml_1_1_reads_otherwise_is_a_fault_and_quoted_it_is_text(word: st
 def test_every_plain_scalar_that_pyyaml_reads_otherwise_is_a_fault() -> None:
     """PyYAML is a YAML 1.1 reader: where it disagrees about a plain scalar, ours must not accept silently."""
     rng = random.Random(5)
-    for _ in range(20_000):
+    for _ in range(4_000):
         word = "".join(rng.choice("0123456789_:.xobeE+-nyf") for _ in range(rng.randint(1, 6)))
         try:
             theirs = yaml.safe_load(f"a: {word}")["a"]

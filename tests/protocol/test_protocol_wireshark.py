@@ -39,7 +39,7 @@ def v2(kind: int, request_id: int, flags: int = 3, payload: bytes = b"") -> byte
 
 
 REQUEST_1 = v2(token_v2.REQUEST, 1, payload=token_v2.encode_request(2, [7]))
-DAMAGED = bytearray(v2(token_v2.ANSWER, 4))
+DAMAGED = bytearray(v2(token_v2.ANSWER, 2))
 DAMAGED[20] ^= 1
 FRAMES = [
     (0, ask(REQUEST_1)),  # 1
@@ -50,10 +50,10 @@ FRAMES = [
     (4_000_000, ask(v2(token_v2.REQUEST, 2))),  # 6: unanswered
     (5_000_000, ask(token_v2.sentinel(token_v2.SENTINEL_START))),  # 7
     (5_000_100, reply(v2(token_v2.SENTINEL, 0xFFFFFFFE, 1, struct.pack("<8I", *range(1, 9))))),  # 8
-    (6_000_000, reply(bytes(DAMAGED))),  # 9: bad CRC
+    (6_000_000, reply(bytes(DAMAGED))),  # 9: bad CRC, answers nothing
     (6_000_001, reply(v2(token_v2.ANSWER, 5) + b"\0\0\0\0")),  # 10: bad length
-    (7_000_000, ask(token_v1.encode(300, [1, 2]))),  # 11
-    (7_250_000, reply(token_v1.encode(300, [3]))),  # 12
+    (7_000_000, ask(token_v1.encode(2, [1, 2]))),  # 11: no repetition of the token-v2 request 2
+    (7_250_000, reply(token_v1.encode(2, [3]))),  # 12
     (8_000_000, reply(b"\1\0\2\0\xff\0\0")),  # 13: bad sum
     (8_000_001, ask(token_v1.encode(0x3254, list(range(60))))),  # 14: token-v1 whose sequence spells T2
     (8_000_002, ask(b"T2")),  # 15: too short for either
@@ -117,6 +117,26 @@ def test_response_times_are_exact_and_link_both_ways(capture: Path) -> None:
     assert rows[7] == ["7", "", "", "0.000000100"]
     assert rows[11] == ["11", "", "", "0.000250000"]
     assert rows[5] == ["", "", "", ""]
+
+
+def test_response_times_stay_exact_days_into_a_capture(tmp_path: Path) -> None:
+    path = tmp_path / "days.pcap"
+    out = [struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65535, 1)]
+    expected = []
+    for index in range(50):
+        # Instants whose doubles lie on either side of the true value.
+        asked = index * 17_280_000_000_007 + 3
+        answered = asked + 1_000_037 + index
+        expected.append(f"0.{answered - asked:09d}")
+        for at, data in (
+            (asked, ask(v2(token_v2.REQUEST, index))),
+            (answered, reply(v2(token_v2.ANSWER, index))),
+        ):
+            seconds, rest = divmod(at, 1_000_000_000)
+            out.append(struct.pack("<IIII", T0 + seconds, rest, len(data), len(data)) + data)
+    path.write_bytes(b"".join(out))
+    rows = read_fields(path, ["token.response_time"], Deadline.after(60), display_filter="token.request_in")
+    assert [row[0] for row in rows] == expected
 
 
 @pytest.mark.parametrize(

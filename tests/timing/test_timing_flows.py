@@ -66,6 +66,16 @@ def test_repeated_start_sentinel_moves_the_window_but_its_copy_does_not() -> Non
     assert window.start_ns == T0 + 50 * MS
 
 
+def test_of_two_runs_in_one_file_the_last_is_measured() -> None:
+    capture = Capture()
+    for begin in (0, 100):
+        capture.sentinel(begin, 1, answered_at=begin + 1)
+        capture.answer(begin + 5, 1)
+        capture.sentinel(begin + 10, 2, answered_at=begin + 11)
+    packets = select(capture)
+    assert packets.measured.tolist() == [False, True]
+
+
 def test_board_counters_between_sentinels_are_differences() -> None:
     capture = Capture()
     capture.sentinel(0, 1, answered_at=1, counters=(20, 1, 20, 0, 0, 0, 1, 5))
@@ -108,6 +118,7 @@ def tokens_of(sequence: list[int], boot: list[int], bits: int = 32) -> Tokens:
         prev_queued_ns=np.zeros(count, np.uint32),
         tokens=np.zeros(count, np.int32),
         answer_tokens=np.zeros(count, np.int32),
+        content=np.zeros(count, np.uint64),
         sequence_bits=bits,
         **zeros,
     )

@@ -37,7 +37,7 @@ from rig.protocol import token_v2
 from rig.timing.evidence import Alive, Evidence, Ledger
 from rig.timing.expectation import outcome, outcome_of_check
 from rig.timing.rendering import render_check
-from rig.timing.table import ReaderFinding
+from rig.timing.table import InterfaceInfo, ReaderFinding
 from rig.timing.verdict import PointResult, Verdict, unjudged, worst
 
 ALL = {
@@ -141,6 +141,19 @@ def test_bad_evidence_voids_every_pass(evidence: Evidence, finding: str) -> None
     assert {item.name for item in result.check("time").voided_by} == {finding}
 
 
+def test_board_that_pushes_less_than_it_was_armed_for_cannot_pass() -> None:
+    capture = Capture()
+    capture.sentinel(0, 1, answered_at=MS)
+    for i in range(10):
+        capture.answer(10 * MS + i * MS, i)
+    capture.sentinel(S, 2, answered_at=S + MS, counters=(0, 0, 0, 0, 10, 0, 1, 0))
+    checks = {"gap": (GAP, [each(S)]), "counted": (COUNTED_LOSS, [count_of(0)])}
+    assert run(capture, checks, mode="push", requests=10).verdict is Verdict.PASS
+    result = run(capture, checks, mode="push", requests=11)
+    assert names(result) == ["short-run"]
+    assert set(verdicts(result).values()) == {"INCONCLUSIVE"}
+
+
 def test_missed_schedule_voids_beyond_the_share_that_the_plan_allows() -> None:
     load = {"open": {"every": "5 ms", "overrun": "5 %"}}
     at_limit = replace(SOUND, late_sends=15, sends=300)
@@ -161,6 +174,16 @@ def test_a_remark_of_the_reader_voids_nothing() -> None:
     result = run(healthy(300), ALL, SOUND, findings=[ReaderFinding("snaplen-cut", "payloads are cut at 96 bytes")])
     assert result.verdict is Verdict.PASS
     assert names(result) == ["snaplen-cut"]
+
+
+@pytest.mark.parametrize(("known", "missing"), [({}, 757), ({"isb": 757}, 757), ({"isb": 1}, 757), ({"isb": 900}, 900)])
+def test_drops_that_the_file_itself_tells_of_count_once(known: dict[str, int], missing: int) -> None:
+    said = [ReaderFinding("interface-drops", "the capture says that packets were dropped: 757 of 9361")]
+    interfaces = [InterfaceInfo("any", 1, 1.0, 9361, 757), InterfaceInfo("other", 1, 1.0)]
+    result = run(healthy(300), ALL, replace(SOUND, drops=known), findings=said, interfaces=interfaces)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    (finding,) = result.findings
+    assert (finding.name, finding.doubt.missing) == ("capture-drops", missing)
 
 
 def test_drops_excuse_only_as_many_losses_as_frames_were_dropped() -> None:

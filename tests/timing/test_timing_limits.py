@@ -68,6 +68,12 @@ def test_guard_band_of_a_minimum(value: int, expected: str) -> None:
     assert verdict(each(min_ns=10_000), durations([50_000, value]), e_ns=1_000) == expected
 
 
+def test_result_tells_what_is_surely_beyond_from_what_is_open() -> None:
+    (result,) = judge_limit(each(10_000), durations([9_000, 9_500, 10_500, 11_500]), Setting(1_000, C95), Doubt())
+    assert (result.beyond, result.open) == (1, 2)
+    assert result.reason == "1 of 4 requests over 10 us, 2 more within e = 1 us or undecided"
+
+
 def test_without_uncertainty_the_limit_itself_passes() -> None:
     assert verdict(each(10_000), durations([10_000])) == "PASS"
     assert verdict(each(10_000), durations([10_001])) == "FAIL"

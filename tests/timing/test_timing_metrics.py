@@ -217,6 +217,22 @@ def test_token_v1_id_that_comes_again_after_65536_requests() -> None:
     assert set(result.value_ns.tolist()) == {10 * US}
 
 
+def test_token_v1_answer_in_several_datagrams_ends_with_its_last_token() -> None:
+    capture = Capture()
+    capture.v1_request(0, 1, tokens=5)
+    capture.v1_answer(1 * MS, 1, [1, 2])
+    capture.v1_answer(2 * MS, 1, [3, 4])
+    capture.v1_answer(3 * MS, 1, [3, 4])  # a copy fills no hole
+    capture.v1_answer(4 * MS, 1, [5])
+    capture.v1_request(10 * MS, 2, tokens=5)
+    capture.v1_answer(11 * MS, 2, [1, 2])
+    capture = long_after(capture)
+    assert measured(capture, RESPONSE_TIME, flows=FLOWS_V1).value_ns.tolist() == [1 * MS, 1 * MS]
+    assert measured(capture, TO_LAST, flows=FLOWS_V1).value_ns.tolist() == [4 * MS, LOST]
+    assert measured(capture, LOSS, flows=FLOWS_V1).number.tolist() == [6]
+    assert measured(capture, DUPLICATES, flows=FLOWS_V1).number.tolist() == [4]
+
+
 def test_by_order_without_loss_pairs_one_to_one() -> None:
     capture = Capture()
     for i in range(3):

@@ -16,7 +16,7 @@ from rig.protocol.token_v2 import ANSWER, ERROR, FLAG_FIRST, FLAG_LAST, REQUEST,
 from rig.timing.evidence import Evidence
 from rig.timing.judge import judge
 from rig.timing.limits import LimitSpec
-from rig.timing.table import PROTO_ARP, PROTO_UDP, FlowKey, FrameTable, ReaderFinding
+from rig.timing.table import PROTO_ARP, PROTO_UDP, FlowKey, FrameTable, InterfaceInfo, ReaderFinding
 from rig.timing.verdict import PointResult
 
 BOARD, JETSON = "10.77.0.10", "10.77.0.20"
@@ -94,18 +94,18 @@ class Capture:
             )
             self.from_board(answered_at, token_v2.encode(header, struct.pack("<8I", *counters)))
 
-    def v1_request(self, at_ns: int, sequence: int) -> None:
-        self.to_board(at_ns, token_v1.encode(sequence & 0xFFFF, [4]))
+    def v1_request(self, at_ns: int, sequence: int, *, tokens: int = 4) -> None:
+        self.to_board(at_ns, token_v1.encode(sequence & 0xFFFF, [tokens]))
 
-    def v1_answer(self, at_ns: int, sequence: int) -> None:
-        self.from_board(at_ns, token_v1.encode(sequence & 0xFFFF, [1, 2, 3, 4]))
+    def v1_answer(self, at_ns: int, sequence: int, tokens: Sequence[int] = (1, 2, 3, 4)) -> None:
+        self.from_board(at_ns, token_v1.encode(sequence & 0xFFFF, tokens))
 
     def arp(self, at_ns: int, operation: int, sender: str, target: str) -> None:
         packet = struct.pack(">HHBBH", 1, 0x0800, 6, 4, operation)
         packet += bytes(6) + socket.inet_aton(sender) + bytes(6) + socket.inet_aton(target)
         self.frames.append((T0 + at_ns, PROTO_ARP, None, packet, len(packet)))
 
-    def table(self, findings: Sequence[ReaderFinding] = ()) -> FrameTable:
+    def table(self, findings: Sequence[ReaderFinding] = (), interfaces: Sequence[InterfaceInfo] = ()) -> FrameTable:
         order = sorted(range(len(self.frames)), key=lambda i: self.frames[i][0])
         flows: dict[FlowKey, int] = {}
         data = bytearray(b"\xee" * 14)
@@ -135,6 +135,7 @@ class Capture:
             flows=tuple(flows),
             data=bytes(data),
             findings=tuple(findings),
+            interfaces=tuple(interfaces),
         )
 
     def _next(self, side: str, sequence: int | None) -> int:
@@ -198,6 +199,7 @@ def run(
     evidence: Evidence | None = None,
     *,
     findings: Sequence[ReaderFinding] = (),
+    interfaces: Sequence[InterfaceInfo] = (),
     e_ns: int = 0,
     flows: Mapping[str, Any] = FLOWS,
     timeout: str = "1 s",
@@ -206,7 +208,7 @@ def run(
     """Judge a capture: check name → (its metric as in a plan, its limits)."""
     plan = plan_of({name: metric for name, (metric, _) in checks.items()}, flows=flows, timeout=timeout, **inference)
     return judge(
-        capture.table(findings),
+        capture.table(findings, interfaces),
         plan,
         {name: limits for name, (_, limits) in checks.items()},
         evidence or Evidence(),

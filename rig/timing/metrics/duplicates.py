@@ -1,6 +1,7 @@
 """Duplicates: further copies of a packet that was already captured (RFC 5560 sections 2.4, 3.4, 5.1).
 
-Two datagrams are copies when flow, sender's boot and sequence number agree (RFC 5560 section 2.5 wants that stated);
+Two datagrams are copies when flow, sender's boot and sequence number agree, in token-v1 the payload too, because the
+datagrams of one answer share a number there (RFC 5560 section 2.5 wants the fields stated);
 T0 is the length of the capture. An answer that the board sends twice has two sequence numbers and is no duplicate.
 Count: copies beyond the first in the measured window. Ratio: duplication fraction, copies over distinct packets.
 Starts and stops nowhere: it is a count. Same in modes `request` and `push`.

@@ -127,4 +127,7 @@ def _distinct_and_holes(packets: Packets, counted: np.ndarray[tuple[int], np.dty
     np.maximum.at(high, space, stream.extended[chosen])
     used = np.bincount(space, minlength=spaces) > 0
     span = int((high[used] - low[used] + 1).sum())
-    return len(chosen), max(0, span - len(chosen) - sum(packets.set_aside.values()))
+    numbers = len(chosen)
+    if packets.tokens.sequence_bits == 16:  # the datagrams of one answer share a number
+        numbers = len(np.unique(np.stack((space, stream.extended[chosen])), axis=1).T)
+    return len(chosen), max(0, span - numbers - sum(packets.set_aside.values()))

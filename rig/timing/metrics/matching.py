@@ -64,12 +64,16 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
     delay = np.where(owner >= 0, responses.time_ns - requests.time_ns[instance[owner]] if len(instance) else 0, 0)
     fresh = (owner >= 0) & responses.stream.first_copy
     in_time = fresh & (np.abs(delay) <= timeout_ns)
-    decides = answered.last if to == "last" else np.ones(len(answered), np.bool_)
-
     count = len(instance)
+    ends_answer = answered.last
+    if answered.sequence_bits == 16 and count:
+        ends_answer = _reaches(owner, in_time, answered.tokens, np.maximum(asked.answer_tokens[instance], 1))
+    decides = ends_answer if to == "last" else np.ones(len(answered), np.bool_)
+
     first = _earliest(owner, in_time & decides, count)
-    late = (first < 0) & (_earliest(owner, fresh & decides & (delay > timeout_ns), count) >= 0)
-    last = first if to == "last" else _earliest(owner, in_time & answered.last, count)
+    after = fresh & (delay > timeout_ns)
+    late = (first < 0) & (_earliest(owner, after & decides if answered.sequence_bits > 16 else after, count) >= 0)
+    last = first if to == "last" else _earliest(owner, in_time & ends_answer, count)
     # Tokens up to the datagram that ends the answer: a second answer to a copied request does not fill a hole.
     counted = in_time & (last[owner] >= 0) & (np.arange(len(owner)) <= last[owner]) if count else in_time
     came = np.bincount(owner[counted], weights=answered.tokens[counted], minlength=count).astype(np.int64)
@@ -77,7 +81,7 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
 
     measured = requests.measured[instance]
     mine = (owner >= 0) & measured[owner] if count else np.zeros(len(owner), np.bool_)
-    ends = np.bincount(owner[in_time & answered.last & mine], minlength=count)
+    ends = np.bincount(owner[in_time & ends_answer & mine], minlength=count)
     negative = first >= 0
     negative[negative] = delay[first[negative]] < 0
     counts = {
@@ -155,6 +159,23 @@ def _owners(
         seen[merged[is_response] - len(ids)] = latest[is_response]
         position = np.maximum(position, seen)
     return np.where(found, order[position], -1)
+
+
+def _reaches(
+    owner: NDArray[np.int64], mask: NDArray[np.bool_], tokens: NDArray[np.int32], asked: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Responses with which an answer holds all the tokens asked for; token-v1 has no flag for it."""
+    position = np.flatnonzero(mask)
+    position = position[np.argsort(owner[position], kind="stable")]
+    mine = owner[position]
+    total = np.cumsum(tokens[position], dtype=np.int64)
+    begins = np.flatnonzero(np.diff(mine, prepend=-1))
+    before = (total - tokens[position])[begins]
+    total -= np.repeat(before, np.diff(np.append(begins, len(mine))))
+    reached = np.zeros(len(owner), np.bool_)
+    wanted = asked[mine]
+    reached[position] = (total >= wanted) & (total - tokens[position] < wanted)
+    return reached
 
 
 def _earliest(owner: NDArray[np.int64], mask: NDArray[np.bool_], count: int) -> NDArray[np.int64]:

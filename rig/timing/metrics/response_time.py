@@ -38,7 +38,7 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
     number[answered] = responses.number[found.response[answered]]
     time = asked_ns.copy()
     time[answered] = responses.time_ns[found.response[answered]]
-    reference = requests.number[found.request]
+    reference = np.where(answered, requests.number[found.request], np.uint32(0))
 
     notes = []
     if found.ambiguous.any() and not found.strays:

@@ -1,0 +1,93 @@
+"""Run records: whole files or none, readable after any end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rig.errors import InternalError
+from rig.phases import Phases
+from rig.progress import SilentProgress
+from rig.record import RunInfo, RunSet, load_run, runs_of, sha256_file, write_atomic
+
+
+def info(point: str = "variant-copy") -> RunInfo:
+    return RunInfo(
+        run_id="",
+        set_id="",
+        plan_file="testplans/p.plan.yaml",
+        plan_sha256="00",
+        point=point,
+        expanded_sha256="11",
+        plan_name="p",
+    )
+
+
+def test_a_run_holds_its_inputs_before_anything_happens(tmp_path: Path) -> None:
+    runs = RunSet.create(tmp_path, ["rig", "run"])
+    record = runs.new_run(info(), b"plan: p\n", "bench: b\n")
+    assert (record.directory / "plan.yaml").read_bytes() == b"plan: p\n"
+    read = load_run(record.directory)
+    assert read.outcome == "running"
+    assert read.run_id == f"{runs.set_id}/001-p-variant-copy"
+    assert json.loads((runs.directory / "set.json").read_text())["command"] == ["rig", "run"]
+
+
+def test_sealing_lists_size_and_checksum_of_every_other_file(tmp_path: Path) -> None:
+    record = RunSet.create(tmp_path, []).new_run(info(), b"plan: p\n", "")
+    record.board_log.write_bytes(b"0.1 hello\n")
+    record.seal("completed")
+    files = load_run(record.directory).files
+    assert set(files) == {"plan.yaml", "bench.yaml", "board.log"}
+    assert files["board.log"] == {"bytes": 10, "sha256": sha256_file(record.board_log)}
+
+
+def test_a_failed_phase_stands_in_the_record_with_its_reason(tmp_path: Path) -> None:
+    record = RunSet.create(tmp_path, []).new_run(info(), b"", "")
+    phases = Phases(record, SilentProgress())
+    with phases.phase("preflight", 5) as phase:
+        phase.note = "all there"
+    with pytest.raises(InternalError), phases.phase("flash", 5):
+        raise InternalError("no space")
+    with pytest.raises(ValueError), phases.phase("drain", 5):
+        raise ValueError
+    assert phases.failed == "flash"
+    read = load_run(record.directory).phases
+    assert [(one.name, one.outcome, one.note) for one in read] == [
+        ("preflight", "ok", "all there"),
+        ("flash", "failed", "no space"),
+        ("drain", "failed", "ValueError"),
+    ]
+
+
+def test_point_names_cannot_leave_the_set(tmp_path: Path) -> None:
+    runs = RunSet.create(tmp_path, [])
+    record = runs.new_run(info("../../etc/x"), b"", "")
+    assert record.directory.parent == runs.directory
+    assert runs_of(runs.directory) == [record.directory]
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_says_where(tmp_path: Path) -> None:
+    target = tmp_path / "gone" / "run.json"
+    with pytest.raises(InternalError, match="cannot write"):
+        write_atomic(target, b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a run record"),
+        (b"{", "is not a run record"),
+        (b"[]", "is not a run record"),
+        (b'{"schema": "rig.run/99"}', "schema 'rig.run/99'"),
+        (b'{"schema": "rig.run/1"}', "is not a run record"),
+        (b'{"schema": "rig.run/1", "phases": [], "surprise": 1}', "is not a run record"),
+    ],
+)
+def test_a_damaged_record_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(InternalError, match=message):
+        load_run(tmp_path)
