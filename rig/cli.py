@@ -158,10 +158,7 @@ def _flash(arguments: argparse.Namespace) -> int:
     named = Path(arguments.image)
     progress = TextProgress(sys.stdout)
     with Rig.of(_bench_path(arguments)) as rig:
-        if named.suffix in (".elf", ".hex", ".bin") or named.exists():
-            path = named
-        else:
-            path = find_image(arguments.image)
+        path = named if named.suffix in (".elf", ".hex", ".bin") else find_image(arguments.image)
         image = load_image(path, rig.bench.board.flash.image_address)
         log = Path(os.devnull)
         deadline = Deadline.after(FLASH_S)

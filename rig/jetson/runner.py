@@ -209,13 +209,13 @@ def is_alive(identity, default):
         return False
     if identity.get("pid_namespace") != os.readlink("/proc/self/ns/pid"):
         return default
-    start = process_start(int(identity.get("pid", 0)))
+    start = process_start(as_int(identity.get("pid")))
     return start is not None and start == identity.get("start_time")
 
 
 def lease_is_live(lease):
     """A lease lives while its process does and its heartbeat is fresh (one clock: same boot is part of alive)."""
-    fresh = 0 <= mono_ns() - int(lease.get("heartbeat_ns", 0)) < STALE_S * 1e9
+    fresh = 0 <= mono_ns() - as_int(lease.get("heartbeat_ns")) < STALE_S * 1e9
     return fresh and is_alive(lease, default=True)
 
 
@@ -307,6 +307,11 @@ class Lease(object):
     def _store(self):
         self.mine["heartbeat_ns"] = mono_ns()
         write_json(self.path, self.mine)
+
+
+def as_int(value):
+    """0 for anything else: lease files are read as they are found."""
+    return value if isinstance(value, int) else 0
 
 
 def busy_sentence(lease):
@@ -555,7 +560,7 @@ _TIMESPEC = struct.Struct("@ll")
 class Link(object):
     """The socket to the board: sends with stamps, and a thread that receives, decodes, logs and counts."""
 
-    def __init__(self, spec, events):
+    def __init__(self, spec, events, on_failure):
         self.board = (spec["board"][0], spec["board"][1])
         self.v1 = spec["protocol"] == "token-v1"
         self.answer_tokens = spec["answer_tokens"]
@@ -573,6 +578,8 @@ class Link(object):
         self.boots = []
         self.counts = collections.Counter()
         self._seen, self._seen_order = set(), collections.deque()
+        self.failure = None
+        self.on_failure = on_failure
         self._wake_read, self._wake_write = os.pipe()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
@@ -636,6 +643,13 @@ class Link(object):
         return send, sent, sequence, len(data)
 
     def _receive(self):
+        try:
+            self._receive_all()
+        except Exception as error:  # noqa: BLE001 - a thread that dies unseen would look like a silent board
+            self.failure = "%s: %s" % (type(error).__name__, error)
+            self.on_failure()
+
+    def _receive_all(self):
         while True:
             try:
                 data, ancillary, _, address = self._socket.recvmsg(65535, 128)
@@ -750,7 +764,7 @@ class Run(object):
 
     def prepare(self):
         """Everything that needs no board: engine loaded and warm, socket bound."""
-        self.link = Link(self.spec, self.events)
+        self.link = Link(self.spec, self.events, lambda: self.control.stop("receiver failed"))
         self.control.on_stop.append(self._wake)
         facts = {}
         if self.spec["model"]:
@@ -1005,6 +1019,8 @@ def supervise(spec, control, events, started):
         error = RunnerError("internal", "%s: %s (%s:%s)" % (type(caught).__name__, caught, place[2], place[1]))
     if run.link is not None:
         run.link.close()
+    if run.link is not None and run.link.failure is not None:
+        error = RunnerError("internal", "the receiver failed with " + run.link.failure)
     reason = "error" if error is not None else control.stop_reason or "done"
     counts = dict(run.link.counts) if run.link is not None else {}
     note_clock(events)

@@ -312,7 +312,7 @@ def _of_the_jetson(evidence: Evidence, subjects: tuple[Subject, ...], overrun: F
             "allowed: the load was not the plan's",
             every,
             absence,
-            ANYTHING,
+            Doubt(missing=evidence.late_sends),
         )
     paced = tuple(subject.name for subject in subjects if "jetson" in subject.sides)
     for sentence in evidence.degraded:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -190,16 +191,18 @@ def _seen(selection: Selection, plan: Plan, packets: Mapping[str, Packets], arp_
     )
 
 
+def _flows_of(model: Any, parts: Sequence[str] = ("request", "response", "of", "answered_by")) -> list[str]:
+    """Names of the flows that a metric looks at."""
+    return [name for part in parts if (name := getattr(model, part, None))]
+
+
 def _subject(name: str, check: Check, scene: Scene) -> Subject:
     metric, model = metric_of(check)
-    flows = [
-        getattr(model, part) for part in ("request", "response", "of", "answered_by") if getattr(model, part, None)
-    ]
-    timed = [getattr(model, part) for part in ("response", "of") if getattr(model, part, None)]
+    flows = _flows_of(model)
     return Subject(
         name=name,
         metric=metric,
-        sides=tuple(scene.packets[flow].source for flow in timed),
+        sides=tuple(scene.packets[flow].source for flow in _flows_of(model, ("response", "of"))),
         counted=metric == "loss" and getattr(model, "answered_by", None) is None,
         cut=sum(scene.packets[flow].cut for flow in flows),
     )
@@ -246,9 +249,7 @@ def _judge_check(
         )
     violations = _violations(results, measured, run.origin_ns)
     frames = sorted({frame for each in violations for frame in (each.reference, each.frame) if frame})
-    flows = [
-        getattr(model, part) for part in ("request", "response", "of", "answered_by") if getattr(model, part, None)
-    ]
+    flows = _flows_of(model)
     set_aside = {f"{flow}: {what}": n for flow in flows for what, n in run.scene.packets[flow].set_aside.items()}
     return CheckResult(
         check=name,

@@ -244,6 +244,33 @@ def test_port_is_lent_out_and_reading_goes_on_afterwards(board: FakeBoard, conso
     assert [line.text for line in console.lines()] == ["again"]
 
 
+def test_port_is_lent_out_only_when_the_reader_has_left_it(tmp_path: Path) -> None:
+    class SlowPort:
+        """A transport whose read cannot be cancelled."""
+
+        reading = False
+        entered = threading.Event()
+        leave = threading.Event()
+
+        def read_some(self) -> bytes:
+            self.reading = True
+            self.entered.set()
+            self.leave.wait(10)
+            self.reading = False
+            return b""
+
+        def cancel_read(self) -> None:
+            threading.Timer(0.05, self.leave.set).start()
+
+    port = SlowPort()
+    console = Console(port, tmp_path / "log", time.monotonic_ns())  # type: ignore[arg-type]
+    console.start()
+    port.entered.wait(10)
+    with console.suspended():
+        assert not port.reading
+    console.close()
+
+
 def test_unplugged_board_ends_a_wait_at_once(board: FakeBoard, console: Console) -> None:
     threading.Timer(0.05, board.unplug).start()
     with pytest.raises(BoardLostError, match="board lost"):

@@ -18,6 +18,7 @@ from rig.board.flash.flasher import Progress
 from rig.board.identity import IdentityBlock
 from rig.board.image import Image, load_image
 from rig.board.report import BootFailure, Push
+from rig.board.serial_port import BoardLostError
 from rig.deadline import Deadline
 from rig.errors import BoardError
 from rig.plan.model import Npu
@@ -148,6 +149,15 @@ def test_console_is_back_after_a_boot_rom_that_does_not_answer(
     assert "rig-fw" in (caught.value.seen or ""), "the application that ran instead of the boot ROM is shown"
     fake.say("still here")
     board.console.wait_for_line("still here", soon(), 0)
+
+
+def test_board_that_vanishes_in_mid_flash_is_lost_and_closes(fake: FakeBoard, open_board: Open, image: Image) -> None:
+    board = open_board()
+    with pytest.raises(BoardLostError, match="board lost"):
+        board.flash(image, "always", soon(), lambda step: fake.unplug() if step.phase == "write" else None)
+    with pytest.raises(BoardLostError):
+        board.console.wait_for_line("anything", soon())
+    board.close()
 
 
 def test_close_releases_the_boot_line(fake: FakeBoard, open_board: Open, image: Image) -> None:

@@ -1,4 +1,4 @@
-"""Ends of every kind: the runner never outlives its rig, its deadline or its lease, and the next sweep leaves nothing."""
+"""Ends of every kind: no runner outlives its rig, its deadline or its lease, and the next sweep leaves nothing."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_leaving_the_block_ends_the_runner_with_its_events_closed(jetson: Jetson
 def test_killed_rig_ends_the_runner_and_the_next_sweep_removes_its_files(
     jetson: Jetson, peer: Peer, tmp_path: Path
 ) -> None:
-    program = tmp_path / "rig.py"
+    program = tmp_path / "first_rig.py"
     program.write_text(
         f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]\n"
         "import test_jetson_ends as t, json\n"
@@ -129,7 +129,7 @@ def test_killed_sshd_is_reported_and_ends_the_runner(own_sshd: Sshd, peer: Peer,
     with running(jetson, peer) as run:
         pid = pid_of(run)
         stop_sshd(own_sshd)
-        with pytest.raises(JetsonError, match="connection to .* was lost before `done`"):
+        with pytest.raises(JetsonError, match=r"connection to .* was lost before `done`"):
             run.wait_done(Deadline.after(20))
     wait_gone(pid)
 

@@ -278,6 +278,24 @@ def test_by_order_a_stray_response_among_open_requests_proves_nothing() -> None:
     assert "stray" in result.unprovable
 
 
+@pytest.mark.parametrize("metric", [RESPONSE_TIME, TO_LAST, BY_ORDER, LOSS])
+@pytest.mark.parametrize("flows", [FLOWS, FLOWS_V1, FLOWS_RAW])
+def test_a_side_without_any_packet_is_all_lost_or_nothing(metric, flows) -> None:
+    if flows is FLOWS_RAW and metric is not BY_ORDER:
+        return
+    asked, answered = Capture(), Capture()
+    for i in range(3):
+        if flows is FLOWS_V1:
+            asked.v1_request(i, i)
+            answered.v1_answer(i, i)
+        else:
+            asked.request(i, i)
+            answered.answer(i, i)
+    lost = measured(long_after(asked), metric, flows=flows)
+    assert (lost.denominator, lost.value_ns.tolist()) == (3, [LOST] * 3)
+    assert measured(long_after(answered), metric, flows=flows).denominator == 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 20), st.one_of(st.none(), st.integers(-5, 60))), min_size=1, max_size=60),
@@ -356,6 +374,16 @@ def test_a_second_answer_does_not_fill_the_hole_of_the_first() -> None:
     capture.answer(2 * MS, 1, flags=FLAG_FIRST)
     capture.answer(3 * MS, 1, flags=FLAG_LAST)
     assert measured(long_after(capture), LOSS).least == 1
+
+
+def test_an_answer_whose_last_datagram_overtook_another_is_complete() -> None:
+    capture = Capture()
+    capture.request(0, 1, tokens=3)
+    capture.answer(1 * MS, 1, sequence=0, flags=FLAG_FIRST)
+    capture.answer(2 * MS, 1, sequence=2, flags=FLAG_LAST)
+    capture.answer(3 * MS, 1, sequence=1, flags=0)
+    assert measured(long_after(capture), LOSS).least == 0
+    assert measured(long_after(capture), REORDERING).least == 1
 
 
 def test_an_error_reply_is_no_answer() -> None:

@@ -74,8 +74,7 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
     after = fresh & (delay > timeout_ns)
     late = (first < 0) & (_earliest(owner, after & decides if answered.sequence_bits > 16 else after, count) >= 0)
     last = first if to == "last" else _earliest(owner, in_time & ends_answer, count)
-    # Tokens up to the datagram that ends the answer: a second answer to a copied request does not fill a hole.
-    counted = in_time & (last[owner] >= 0) & (np.arange(len(owner)) <= last[owner]) if count else in_time
+    counted = in_time & _of_the_same_answer(responses, owner, last)
     came = np.bincount(owner[counted], weights=answered.tokens[counted], minlength=count).astype(np.int64)
     complete = (last >= 0) & (came >= asked.answer_tokens[instance])
 
@@ -161,6 +160,21 @@ def _owners(
     return np.where(found, order[position], -1)
 
 
+def _of_the_same_answer(responses: Packets, owner: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Responses that are parts of the answer which their request's `last` datagram ends, in whatever order they came.
+
+    Its sender numbered them before that one: a second answer, to a copied request, does not fill a hole of the first.
+    """
+    if not len(last):
+        return np.zeros(len(owner), np.bool_)
+    end = last[owner]
+    stream = responses.stream
+    same: NDArray[np.bool_] = (
+        (end >= 0) & (stream.space == stream.space[end]) & (stream.extended <= stream.extended[end])
+    )
+    return same
+
+
 def _reaches(
     owner: NDArray[np.int64], mask: NDArray[np.bool_], tokens: NDArray[np.int32], asked: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
@@ -208,9 +222,9 @@ def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"
         index = np.array(chosen, np.int64)
         response = np.full(len(asking), -1, np.int64)
         response[index >= 0] = answering[index[index >= 0]]
-        ambiguous = _unclear(
-            asked_ns, np.where(response >= 0, responses.time_ns[response], asked_ns + timeout_ns), response < 0, strays
-        )
+        closed_ns = asked_ns + timeout_ns
+        closed_ns[response >= 0] = responses.time_ns[response[response >= 0]]
+        ambiguous = _unclear(asked_ns, closed_ns, response < 0, strays)
     return Matching(
         request=asking,
         response=response,
