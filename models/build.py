@@ -117,7 +117,7 @@ def build_model(weights: dict[str, Array]) -> bytes:
             inputs.append(helper.make_tensor_value_info(past, TensorProto.FLOAT, [1, KV_HEADS, "P", HEAD_DIM]))
             outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, KV_HEADS, "S", HEAD_DIM]))
             present.append(graph.op("Concat", past, new, axis=2, output=name))
-        x = graph.op("Add", x, graph.attention(query, *present, mask, prefix + "wo"))
+        x = graph.op("Add", x, graph.attention(query, present[0], present[1], mask, prefix + "wo"))
         normed = graph.rms_norm(x, prefix + "ffn_norm")
         gate = graph.op("MatMul", normed, prefix + "w_gate")
         silu = graph.op("Mul", gate, graph.op("Sigmoid", gate))

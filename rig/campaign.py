@@ -37,7 +37,7 @@ class Judged:
 
 
 class Campaign:
-    """Context manager; leaving it releases the bench.
+    """Context manager; leaving it releases the bench. Raises BenchError at once for a faulty bench file.
 
     A bench that cannot be opened is not tried again: each later run gets the same ERROR.
     """
@@ -52,8 +52,9 @@ class Campaign:
         firmware: Path | None = None,
         instance: str | None = None,
     ) -> None:
-        self._bench, self._records, self._command = bench, records, command
-        self._progress, self._firmware, self._instance = progress, firmware, instance
+        self._opener = Rig.of(bench, instance=instance)
+        self._records, self._command = records, command
+        self._progress, self._firmware = progress, firmware
         self._stack = contextlib.ExitStack()
         self._rig: Rig | None = None
         self._runs: RunSet | None = None
@@ -84,7 +85,7 @@ class Campaign:
             raise self._no_bench
         if self._rig is None:
             try:
-                self._rig = self._stack.enter_context(Rig.of(self._bench, instance=self._instance))
+                self._rig = self._stack.enter_context(self._opener)
             except RigError as error:
                 self._no_bench = error
                 raise

@@ -47,6 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STATE] = _State(config)
+    if config.option.bench:
+        from rig.bench.load import load_bench
+
+        try:
+            load_bench(Path(config.option.bench))
+        except RigError as error:
+            raise pytest.UsageError(str(error)) from error
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

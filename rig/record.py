@@ -4,7 +4,7 @@
     captures/<set>/<run>/run.json           everything the gate and a reader need beside the capture
     captures/<set>/<run>/plan.yaml          the plan file as it was, byte for byte; run.json names the point
     captures/<set>/<run>/bench.yaml         the bench as it was resolved
-    captures/<set>/<run>/capture.pcapng board.log jetson.jsonl telemetry.jsonl dumpcap.log
+    captures/<set>/<run>/capture.pcapng board.log jetson.jsonl telemetry.jsonl
     captures/<set>/<run>/verdicts.json      the live verdict; judging again never writes here
 
 Files are written atomically (temporary name, fsync, rename), so a killed run leaves whole files or none.

@@ -48,6 +48,7 @@ class Board:
             raise
         self._loader: Flasher | None = None
         self._suspension = contextlib.ExitStack()
+        self._lent_mark = 0
         self._proven_flash = False
         self._boot: Boot | None = None
         self._boot_mark: int | None = None
@@ -128,11 +129,11 @@ class Board:
         programmer = self.config.flash.driver in OWNS_PORT
         if mode == "if-changed" and programmer and self._runs(image, deadline):
             return report(skipped=True, verified=False)
-        loader = self._enter_loader(deadline)
-        if mode == "if-changed" and loader.matches(regions, image.build_id_address, progress, deadline):
-            return report(skipped=True, verified=True)
-        with self._port_for(loader):
-            done = loader.program(regions, self._reserved("image"), progress, deadline)
+        with self._in_loader(deadline) as loader:
+            if mode == "if-changed" and loader.matches(regions, image.build_id_address, progress, deadline):
+                return report(skipped=True, verified=True)
+            with self._port_lent():
+                done = loader.program(regions, self._reserved("image"), progress, deadline)
         return report(False, done.verified, done.written, done.erased, done.retries)
 
     def write_weights(
@@ -163,21 +164,21 @@ class Board:
     def read_identity(self, deadline: Deadline) -> IdentityBlock | str:
         """The block that is in flash now, or why there is none. Needs a flash driver that can read."""
         address = self.config.flash.identity_address
-        loader = self._enter_loader(deadline)
-        read = getattr(loader, "read", None)
-        if address is None or read is None:
-            return "the identity block cannot be read on this bench"
-        try:
-            return IdentityBlock.parse(read(address, IDENTITY_SIZE, deadline))
-        except IdentityError as error:
-            return str(error)
+        with self._in_loader(deadline) as loader:
+            read = getattr(loader, "read", None)
+            if address is None or read is None:
+                return "the identity block cannot be read on this bench"
+            try:
+                return IdentityBlock.parse(read(address, IDENTITY_SIZE, deadline))
+            except IdentityError as error:
+                return str(error)
 
     def _ensure(self, region: Region, deadline: Deadline, progress: ProgressSink) -> bool:
-        loader = self._enter_loader(deadline)
-        if loader.matches([region], None, progress, deadline):
-            return False
-        with self._port_for(loader):
-            loader.program([region], self._reserved(region.name), progress, deadline)
+        with self._in_loader(deadline) as loader:
+            if loader.matches([region], None, progress, deadline):
+                return False
+            with self._port_lent():
+                loader.program([region], self._reserved(region.name), progress, deadline)
         self.console.note(f"{region.name} region written at 0x{region.address:08x}")
         return True
 
@@ -195,42 +196,47 @@ class Board:
                     hint=f"a larger image needs another place for it: `flash: {{{kept.name}_address: …}}`, or null",
                 )
 
+    @contextlib.contextmanager
+    def _in_loader(self, deadline: Deadline) -> Iterator[Flasher]:
+        """The connected flasher. One stay in the boot ROM serves all regions until the next boot or the first error."""
+        try:
+            if self._loader is None:
+                self._loader = self._enter_loader(deadline)
+            yield self._loader
+        except BaseException:
+            with contextlib.suppress(RigError):
+                self._bootpin.set(False, Deadline.after(1.0))
+            with contextlib.suppress(RigError):
+                self._leave_loader(discard=True)
+            raise
+
     def _enter_loader(self, deadline: Deadline) -> Flasher:
-        """The connected flasher; entering the boot ROM once serves all regions until the next boot."""
-        if self._loader is not None:
-            return self._loader
         if self._boot_mark is not None:
             self._past = list(self.observations())
             self._boot_mark = None
-        port_name = self._port.node
-        link = FlashLink(self._port, port_name, self.console.note, self.console.feed)
+        link = FlashLink(self._port, self._port.node, self.console.note, self.console.feed)
         loader = make_flasher(self.config.flash, link)
         if self.config.flash.driver not in OWNS_PORT:
             self.console.note("enter boot ROM")
             self._suspension.enter_context(self.console.suspended())
-            try:
-                enter_bootloader(self._reset, self._bootpin, deadline)
-                loader.connect(deadline)
-            except BaseException:
-                with contextlib.suppress(RigError):
-                    self._bootpin.set(False, deadline)
-                self._leave_loader()
-                raise
-        self._loader = loader
+            enter_bootloader(self._reset, self._bootpin, deadline)
+            loader.connect(deadline)
         self._boot = None
         return loader
 
-    def _leave_loader(self) -> None:
+    def _leave_loader(self, discard: bool) -> None:
         """Console settings and console reading back, whatever state the board is in."""
         self._loader = None
         try:
-            self._port.configure(self.config.serial.baud, "none")
-            self._port.discard_input()
+            if self.config.flash.driver not in OWNS_PORT:
+                self._port.configure(self.config.serial.baud, "none")
+                if discard:
+                    self._port.discard_input()
         finally:
             self._suspension.close()
 
     @contextlib.contextmanager
-    def _port_for(self, loader: Flasher) -> Iterator[None]:
+    def _port_lent(self) -> Iterator[None]:
         """Close the port while a programmer of another's owns it."""
         if self.config.flash.driver not in OWNS_PORT:
             yield
@@ -242,6 +248,7 @@ class Board:
             finally:
                 self._port = self._open_port()
                 self.console.port = self._port
+                self._lent_mark = self.console.cut_line()
                 self._wire()
 
     # --- boot and proof ----------------------------------------------------------------------------------------------
@@ -255,12 +262,14 @@ class Board:
         """
         if self._boot_mark is not None:
             self._past = list(self.observations())
-        loader = self._loader
-        if loader is not None and not self._reset.present and not loader.go(self.config.flash.image_address, deadline):
-            self.console.note("no reset line and no Go command: waiting for a banner")
-        if loader is not None:
-            self._leave_loader()
         since = self.console.cut_line()
+        if self._loader is not None:
+            if not self._reset.present and not self._loader.go(self.config.flash.image_address, deadline):
+                # A programmer that resets the board by itself may have done so before this.
+                since = self._lent_mark
+                self.console.note("no reset line and no Go command: waiting for a banner")
+            # After Go the banner may be on its way already.
+            self._leave_loader(discard=self._reset.present)
         if self._reset.present:
             self.console.note("reset into the application")
             marks: list[int] = []

@@ -68,6 +68,8 @@ def configure_jetson() -> None:
     lines = [f"link set {name} up" for name in ("lo", *_TO_JETSON)]
     lines += [f"addr add {JETSON_ADDRESS}/24 dev eth0", f"addr add {JETSON_MANAGEMENT_ADDRESS}/24 dev mgmt0"]
     _ip(lines)
+    with contextlib.suppress(OSError):  # lets this one group ping without privileges (icmp(7))
+        Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 0")
 
 
 def set_board_cable(plugged: bool) -> None:

@@ -37,6 +37,7 @@ import threading
 import time
 import traceback
 import zlib
+from typing import Any, Callable, Counter, Deque, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 HEARTBEAT_S = 1.0
 STALE_S = 15.0  # a lease whose heartbeat is older has no living holder
@@ -59,10 +60,13 @@ mono_ns = getattr(time, "monotonic_ns", None) or (lambda: int(time.monotonic() *
 real_ns = getattr(time, "time_ns", None) or (lambda: int(time.time() * 1e9))
 
 
+Facts = Dict[str, Any]
+
+
 class RunnerError(Exception):
     """An expected failure: a code for the rig, a sentence, the next step."""
 
-    def __init__(self, code, what, hint=""):
+    def __init__(self, code: str, what: str, hint: str = "") -> None:
         Exception.__init__(self, what)
         self.code, self.what, self.hint = code, what, hint
 
@@ -79,18 +83,40 @@ QUEUED_UNKNOWN = 0xFFFFFFFF
 
 _V2 = struct.Struct("<2sBBIIIHHQQQII")
 _V1 = struct.Struct("<HHB")
-Datagram = collections.namedtuple(
-    "Datagram", "type flags request_id sequence boot_id t_rx t_ready t_send t_queued payload"
-)
 
 
-def encode_v2(kind, flags, request_id, sequence, boot_id, t_ready, t_send, t_queued, payload):
+class Datagram(NamedTuple):
+    """One datagram of the board; stamps are its own clock's ns, 0 unknown."""
+
+    type: int
+    flags: int
+    request_id: int
+    sequence: int
+    boot_id: int
+    t_rx: int
+    t_ready: int
+    t_send: int
+    t_queued: int
+    payload: bytes
+
+
+def encode_v2(
+    kind: int,
+    flags: int,
+    request_id: int,
+    sequence: int,
+    boot_id: int,
+    t_ready: int,
+    t_send: int,
+    t_queued: int,
+    payload: bytes,
+) -> bytes:
     """A token-v2 datagram; t_rx is unknown to a sender of requests."""
     fields = (b"T2", kind, flags, request_id, sequence, boot_id, len(payload), 0, 0, t_ready, t_send, t_queued)
     return _V2.pack(*(fields + (zlib.crc32(_V2.pack(*(fields + (0,)))),))) + payload
 
 
-def decode_v2(data):
+def decode_v2(data: bytes) -> Optional[Datagram]:
     """A Datagram, or None when magic, length or CRC are wrong."""
     if len(data) < _V2.size:
         return None
@@ -102,12 +128,12 @@ def decode_v2(data):
     return Datagram(kind, flags, request_id, sequence, boot_id, t_rx, t_ready, t_send, t_queued, data[_V2.size :])
 
 
-def encode_v1(sequence, payload):
+def encode_v1(sequence: int, payload: bytes) -> bytes:
     """A token-v1 datagram; payload is uint16 tokens."""
     return _V1.pack(sequence & 0xFFFF, len(payload), sum(bytearray(payload)) & 0xFF) + payload
 
 
-def decode_v1(data):
+def decode_v1(data: bytes) -> Optional[Datagram]:
     """A Datagram with the sequence as its request id, or None when length or sum are wrong."""
     if len(data) < _V1.size:
         return None
@@ -118,7 +144,7 @@ def decode_v1(data):
     return Datagram(ANSWER, 0, sequence, sequence, 0, 0, 0, 0, QUEUED_UNKNOWN, payload)
 
 
-def request_payload(protocol, tokens, answer_tokens):
+def request_payload(protocol: str, tokens: List[int], answer_tokens: int) -> bytes:
     """What a request carries: the number of answer tokens that it asks for, then its tokens."""
     if protocol == "token-v1":
         return struct.pack("<H%dH" % len(tokens), answer_tokens, *tokens)
@@ -137,20 +163,21 @@ class Events(object):
 
     PIECE = 16
 
-    def __init__(self, path, on_failure=lambda: None):
-        self.path, self.failure = path, None
+    def __init__(self, path: str, on_failure: Callable[[], None]) -> None:
+        self.path = path
+        self.failure: Optional[Exception] = None
         self._on_failure = on_failure
-        self._queue = collections.deque()
+        self._queue: Deque[Facts] = collections.deque()
         self._closing = threading.Event()
         self._file = open(path, "wb", buffering=1 << 16)  # noqa: SIM115 - the writer thread closes it
         self._thread = threading.Thread(target=self._write, name="events", daemon=True)
         self._thread.start()
 
-    def add(self, event, t_ns, **fields):
+    def add(self, event: str, t_ns: int, **fields: Any) -> None:
         fields["event"], fields["t_ns"] = event, t_ns
         self._queue.append(fields)
 
-    def close(self, timeout=10.0):
+    def close(self, timeout: float = 10.0) -> Facts:
         """Write what is queued. Returns {"bytes", "sha256"} of the file."""
         self._closing.set()
         self._thread.join(timeout)
@@ -162,7 +189,7 @@ class Events(object):
                 digest.update(block)
         return {"bytes": os.path.getsize(self.path), "sha256": digest.hexdigest()}
 
-    def _write(self):
+    def _write(self) -> None:
         encode = json.JSONEncoder(separators=(",", ":"), sort_keys=False).encode
         try:
             with self._file:
@@ -185,7 +212,7 @@ class Events(object):
 # --- lease ------------------------------------------------------------------------------------------------------------
 
 
-def process_identity(pid=None):
+def process_identity(pid: Optional[int] = None) -> Facts:
     """What tells a process from every other one on this machine, also after its pid was used again."""
     pid = pid or os.getpid()
     return {
@@ -196,14 +223,14 @@ def process_identity(pid=None):
     }
 
 
-def process_start(pid):
+def process_start(pid: int) -> Optional[int]:
     """Start time of a process in clock ticks since boot (proc(5), stat field 22), None when there is none."""
     text = read_text("/proc/%d/stat" % pid)
     fields = text[text.rfind(")") + 2 :].split() if text else []
     return int(fields[19]) if len(fields) > 19 and fields[0] not in ("Z", "X") else None
 
 
-def is_alive(identity, default):
+def is_alive(identity: Any, default: bool) -> bool:
     """Whether the process of process_identity() lives; `default` where this namespace cannot tell."""
     if not isinstance(identity, dict) or identity.get("boot_id") != read_text("/proc/sys/kernel/random/boot_id"):
         return False
@@ -213,7 +240,7 @@ def is_alive(identity, default):
     return start is not None and start == identity.get("start_time")
 
 
-def lease_is_live(lease):
+def lease_is_live(lease: Facts) -> bool:
     """A lease lives while its process does and its heartbeat is fresh (one clock: same boot is part of alive)."""
     fresh = 0 <= mono_ns() - as_int(lease.get("heartbeat_ns")) < STALE_S * 1e9
     return fresh and is_alive(lease, default=True)
@@ -222,12 +249,12 @@ def lease_is_live(lease):
 class Lease(object):
     """`lease.json`: who uses this Jetson. Taken and swept under a file lock, so two rigs cannot both get it."""
 
-    def __init__(self, base):
+    def __init__(self, base: str) -> None:
         self.base, self.path = base, os.path.join(base, "lease.json")
-        self.mine = None
+        self.mine: Optional[Facts] = None
 
     @contextlib.contextmanager
-    def locked(self):
+    def locked(self) -> Iterator[None]:
         # flock, not the existence of the file: the kernel releases it whatever happens to the process.
         with open(os.path.join(self.base, "lock"), "a") as stream:
             for _ in range(100):
@@ -242,41 +269,42 @@ class Lease(object):
                 raise RunnerError("busy", "another rig has been taking or sweeping the lease for 2 s", "try again")
             yield
 
-    def read(self):
+    def read(self) -> Optional[Facts]:
         lease = read_json(self.path)
         return lease if isinstance(lease, dict) else None
 
-    def take(self, spec):
+    def take(self, spec: Facts) -> Facts:
         """Sweep, then take the lease. Returns what was swept; RunnerError `busy` when a live run holds it."""
         with self.locked():
             swept = self.sweep()
             if swept["busy"]:
                 raise RunnerError("busy", busy_sentence(swept["busy"]), "wait for that run, or end it on its own rig")
-            self.mine = process_identity()
+            mine = process_identity()
             for key in ("owner", "host", "run_id"):
-                self.mine[key] = spec[key]
-            self.mine["since_utc"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            self._store()
+                mine[key] = spec[key]
+            mine["since_utc"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.mine = mine
+            self._store(mine)
             return swept
 
-    def beat(self):
+    def beat(self) -> bool:
         """Renew the heartbeat. False when the lease is no longer ours."""
         lease = self.read()
         if self.mine is None or lease is None or lease.get("run_id") != self.mine["run_id"]:
             return False
-        self._store()
+        self._store(self.mine)
         return True
 
-    def release(self):
+    def release(self) -> None:
         if self.mine is not None:
             lease = self.read()
             if lease is not None and lease.get("run_id") == self.mine["run_id"]:
                 os.unlink(self.path)
             self.mine = None
 
-    def sweep(self):
+    def sweep(self) -> Facts:
         """Under the lock: end stale runs and remove their files. {"busy": live lease or None, "removed", "killed"}."""
-        result = {"busy": None, "removed": [], "killed": [], "kept": []}
+        result: Facts = {"busy": None, "removed": [], "killed": [], "kept": []}
         lease = self.read()
         if lease is not None and lease_is_live(lease):
             result["busy"] = lease
@@ -304,17 +332,17 @@ class Lease(object):
                     os.unlink(path)
         return result
 
-    def _store(self):
-        self.mine["heartbeat_ns"] = mono_ns()
-        write_json(self.path, self.mine)
+    def _store(self, mine: Facts) -> None:
+        mine["heartbeat_ns"] = mono_ns()
+        write_json(self.path, mine)
 
 
-def as_int(value):
+def as_int(value: Any) -> int:
     """0 for anything else: lease files are read as they are found."""
     return value if isinstance(value, int) else 0
 
 
-def busy_sentence(lease):
+def busy_sentence(lease: Facts) -> str:
     return "busy: held by %s on %s (run %s) since %s" % tuple(
         lease.get(key, "?") for key in ("owner", "host", "run_id", "since_utc")
     )
@@ -326,15 +354,15 @@ def busy_sentence(lease):
 class Control(object):
     """Reads the rig's lines, prints the heartbeat, renews the lease, and stops the run when one of them fails."""
 
-    def __init__(self, spec, lease, input_buffer):
-        self.stop_reason = None
+    def __init__(self, spec: Facts, lease: Lease, input_buffer: bytes) -> None:
+        self.stop_reason: Optional[str] = None
         self.stopping = threading.Event()
-        self.on_stop = []
-        self.orders = collections.deque()
+        self.on_stop: List[Callable[[], None]] = []
+        self.orders: Deque[List[str]] = collections.deque()
         self.order_came = threading.Condition()
         self.deadline_ns = mono_ns() + int(spec["deadline_s"] * 1e9)
         self.orphaned = False  # the parent is gone or a signal said to end: nobody will say `bye`
-        self.on_abandon = lambda: None
+        self.on_abandon: Callable[[], None] = lambda: None
         self._lease, self._buffer = lease, b""
         self._finished = False
         # Signals reach the control thread as bytes in a pipe: a handler in the main thread could meet its own locks,
@@ -346,32 +374,29 @@ class Control(object):
             signal.signal(number, lambda *_: None)
         self._take_orders(input_buffer)
 
-    def start(self):
+    def start(self) -> None:
         threading.Thread(target=self._watch, name="control", daemon=True).start()
 
-    def stop(self, reason):
+    def stop(self, reason: str) -> None:
         if self.stop_reason is None:
             self.stop_reason = reason
             self.stopping.set()
             for wake in self.on_stop:
                 wake()
 
-    def check(self):
+    def check(self) -> None:
         if self.stop_reason is not None:
             raise Stopped()
 
-    def next_order(self, until_ns=None):
-        """The next line as words; raises Stopped, returns [] at `until_ns`."""
+    def next_order(self) -> List[str]:
+        """The next line as words; raises Stopped."""
         with self.order_came:
             while not self.orders:
                 self.check()
-                left = 3600.0 if until_ns is None else (until_ns - mono_ns()) / 1e9
-                if left <= 0:
-                    return []
-                self.order_came.wait(min(left, 0.5))
+                self.order_came.wait(0.5)
             return self.orders.popleft()
 
-    def finished(self):
+    def finished(self) -> None:
         """The run itself is over: what stopped it no longer matters, unless nobody is there to collect."""
         self._finished = True
         self.deadline_ns = mono_ns() + int(LINGER_S * 1e9)
@@ -379,7 +404,7 @@ class Control(object):
             self.stop_reason = None
             self.stopping.clear()
 
-    def sleep_until(self, when_ns):
+    def sleep_until(self, when_ns: int) -> None:
         """Sleep, then spin the last 60 us: a plain sleep wakes about that much late."""
         while True:
             left = when_ns - mono_ns()
@@ -393,8 +418,9 @@ class Control(object):
         while mono_ns() < when_ns:
             pass
 
-    def _watch(self):
-        beat_ns, abandon_ns = mono_ns(), None
+    def _watch(self) -> None:
+        beat_ns = mono_ns()
+        abandon_ns: Optional[int] = None
         while True:
             now = mono_ns()
             if now >= beat_ns:
@@ -415,7 +441,7 @@ class Control(object):
                     os._exit(75)
             self._read(max(0.0, min(beat_ns - now, self.deadline_ns - now, 250000000) / 1e9))
 
-    def _read(self, timeout):
+    def _read(self, timeout: float) -> None:
         readable = select.select([self._signals] if self.orphaned else [self._signals, 0], [], [], timeout)[0]
         if self._signals in readable:
             number = os.read(self._signals, 1)[0]
@@ -430,7 +456,7 @@ class Control(object):
             return
         self._take_orders(data)
 
-    def _take_orders(self, data):
+    def _take_orders(self, data: bytes) -> None:
         lines = (self._buffer + data).split(b"\n")
         self._buffer = lines.pop()
         for line in lines:
@@ -443,7 +469,7 @@ class Control(object):
                     self.order_came.notify_all()
 
 
-def say(phase, **fields):
+def say(phase: str, **fields: Any) -> None:
     """One line to the rig. A closed pipe is the parent's end, which the control thread sees by itself."""
     fields["phase"], fields["t_ns"] = phase, mono_ns()
     # One write: lines of two threads must not mix.
@@ -457,7 +483,7 @@ def say(phase, **fields):
 class Engine(object):
     """A decoder-only model with KV cache in ONNX Runtime, decoded greedily. numpy arrays in and out on any provider."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = os.path.expanduser(path)
         started = mono_ns()
         if not os.path.isfile(self.path):
@@ -493,7 +519,7 @@ class Engine(object):
             )
         except Exception as error:  # noqa: BLE001 - the engine has error classes of its own
             raise RunnerError("model", "the engine refuses %s: %s" % (self.path, first_line(error)))
-        self._empty = {}
+        self._empty: Facts = {}
         for item in self._session.get_inputs():
             if item.name.startswith("past_key_values."):
                 shape = [side if isinstance(side, int) else 0 for side in item.shape]
@@ -525,13 +551,14 @@ class Engine(object):
             "load_ns": mono_ns() - imported,
         }
 
-    def generate(self, prompt, count):
+    def generate(self, prompt: List[int], count: int) -> Tuple[List[int], List[int], int]:
         """Decode `count` tokens after `prompt`. Returns (tokens, stamp of each token, stamp of the prefill's start)."""
         numpy = self._numpy
         started = mono_ns()
         feed = dict(self._empty)
         feed["input_ids"] = numpy.array([prompt], numpy.int64)
-        tokens, stamps = [], []
+        tokens: List[int] = []
+        stamps: List[int] = []
         for _ in range(count):
             results = self._session.run(self._outputs, feed)
             token = int(results[0][0, -1].argmax())
@@ -542,7 +569,7 @@ class Engine(object):
         return tokens, stamps, started
 
 
-def sensor_window(seed, index, count, vocab):
+def sensor_window(seed: int, index: int, count: int, vocab: int) -> List[int]:
     """The synthetic sensor reading of one request: a slow triangle with noise, quantised to token ids."""
     noise = random.Random(seed * 1000003 + index)
     span = max(2, vocab - 1)
@@ -560,7 +587,7 @@ _TIMESPEC = struct.Struct("@ll")
 class Link(object):
     """The socket to the board: sends with stamps, and a thread that receives, decodes, logs and counts."""
 
-    def __init__(self, spec, events, on_failure):
+    def __init__(self, spec: Facts, events: Events, on_failure: Callable[[], None]) -> None:
         self.board = (spec["board"][0], spec["board"][1])
         self.v1 = spec["protocol"] == "token-v1"
         self.answer_tokens = spec["answer_tokens"]
@@ -569,16 +596,19 @@ class Link(object):
         self.sequence, self.t_queued = 0, QUEUED_UNKNOWN
         self.events = events
         self.changed = threading.Condition()
-        self.pending = {}  # key → tokens still due (v1) or None; whoever pops a key settles that request
-        self.timed_out = set()
-        self.completed = collections.deque()  # recv stamps of completed exchanges
-        self.sentinel_answers = {}
-        self.pushed = set()
+        self.pending: Dict[
+            int, Optional[int]
+        ] = {}  # key → tokens still due (v1) or None; whoever pops a key settles that request
+        self.timed_out: Set[int] = set()
+        self.completed: Deque[int] = collections.deque()  # recv stamps of completed exchanges
+        self.sentinel_answers: Dict[int, List[int]] = {}
+        self.pushed: Set[int] = set()
         self.measuring = False  # from just before the first start sentinel
-        self.boots = []
-        self.counts = collections.Counter()
-        self._seen, self._seen_order = set(), collections.deque()
-        self.failure = None
+        self.boots: List[int] = []
+        self.counts: Counter[str] = collections.Counter()
+        self._seen: Set[Tuple[int, int]] = set()
+        self._seen_order: Deque[Tuple[int, int]] = collections.deque()
+        self.failure: Optional[str] = None
         self.on_failure = on_failure
         self._wake_read, self._wake_write = os.pipe()
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -599,16 +629,16 @@ class Link(object):
         self._thread = threading.Thread(target=self._receive, name="receiver", daemon=True)
         self._thread.start()
 
-    def close(self):
+    def close(self) -> None:
         """Stop receiving; afterwards the counts stand still."""
         os.write(self._wake_write, b"x")
         self._thread.join(2.0)
         self._socket.close()
 
-    def key(self, request_id):
+    def key(self, request_id: int) -> int:
         return request_id & 0xFFFF if self.v1 else request_id
 
-    def send_request(self, request_id, payload, t_ready):
+    def send_request(self, request_id: int, payload: bytes, t_ready: int) -> Tuple[int, int, int, int]:
         """Returns (send stamp, sent stamp, sequence, bytes)."""
         self.timed_out.discard(self.key(request_id))  # 16-bit keys come round again
         self.pending[self.key(request_id)] = self.answer_tokens if self.v1 else None
@@ -622,7 +652,7 @@ class Link(object):
             )
         return self._send(data, send)
 
-    def send_sentinel(self, kind):
+    def send_sentinel(self, kind: int) -> int:
         flags = {SENTINEL_START: FIRST, SENTINEL_END: LAST}.get(kind, 0)
         send = mono_ns()
         data = encode_v2(SENTINEL, flags, 0xFFFFFFFF - kind, self.sequence, self.boot_id, 0, send, self.t_queued, b"")
@@ -631,7 +661,7 @@ class Link(object):
         self.events.add("sentinel", send, kind=SENTINEL_NAMES[kind], sequence=sequence, send_ns=send, sent_ns=sent)
         return send
 
-    def _send(self, data, send):
+    def _send(self, data: bytes, send: int) -> Tuple[int, int, int, int]:
         try:
             self._socket.sendto(data, self.board)
         except OSError as error:
@@ -642,19 +672,19 @@ class Link(object):
         self.t_queued = min(sent - send, QUEUED_UNKNOWN - 1)
         return send, sent, sequence, len(data)
 
-    def _receive(self):
+    def _receive(self) -> None:
         try:
             self._receive_all()
         except Exception as error:  # noqa: BLE001 - a thread that dies unseen would look like a silent board
             self.failure = "%s: %s" % (type(error).__name__, error)
             self.on_failure()
 
-    def _receive_all(self):
+    def _receive_all(self) -> None:
         while True:
             try:
                 data, ancillary, _, address = self._socket.recvmsg(65535, 128)
             except BlockingIOError:
-                if self._wake_read in select.select([self._socket, self._wake_read], [], [])[0]:
+                if self._wake_read in select.select([self._socket.fileno(), self._wake_read], [], [])[0]:
                     return
                 continue
             except OSError as error:  # a full interface queue and the like; the next call may work
@@ -686,10 +716,10 @@ class Link(object):
                 self._take(answer, now, kernel, len(data))
                 self.changed.notify_all()
 
-    def _take(self, answer, now, kernel, size):
+    def _take(self, answer: Datagram, now: int, kernel: Optional[int], size: int) -> None:
         if answer.boot_id and answer.boot_id not in self.boots:
             self.boots.append(answer.boot_id)
-        fields = {
+        fields: Facts = {
             "type": answer.type, "flags": answer.flags, "request_id": answer.request_id, "sequence": answer.sequence,
             "boot_id": answer.boot_id, "recv_ns": now, "kernel_ns": kernel, "t_rx_ns": answer.t_rx,
             "t_ready_ns": answer.t_ready, "t_send_ns": answer.t_send, "t_queued_ns": answer.t_queued, "bytes": size,
@@ -697,7 +727,8 @@ class Link(object):
         if answer.type == SENTINEL:
             kind = 0xFFFFFFFF - answer.request_id
             values = struct.unpack_from("<8I", answer.payload) if len(answer.payload) >= 32 else ()
-            fields["kind"], fields["counters"] = SENTINEL_NAMES.get(kind, "?"), dict(zip(SENTINEL_COUNTERS, values))
+            fields["kind"] = SENTINEL_NAMES.get(kind, "?")
+            fields["counters"] = dict(zip(SENTINEL_COUNTERS, values))
             self.counts["sentinel_answers"] += 1
             self.sentinel_answers.setdefault(kind, []).append(now)
             self.events.add("sentinel-answer", now, **fields)
@@ -716,7 +747,7 @@ class Link(object):
             self.counts[prefix + "board_errors"] += 1
         self._settle(answer, tokens, prefix, now)
 
-    def _settle(self, answer, tokens, prefix, now):
+    def _settle(self, answer: Datagram, tokens: int, prefix: str, now: int) -> None:
         key = answer.request_id
         if self.push and not prefix:
             if answer.flags & LAST:
@@ -738,7 +769,7 @@ class Link(object):
             self.counts[prefix + "answered"] += 1
             self.completed.append(now)
 
-    def _is_duplicate(self, answer):
+    def _is_duplicate(self, answer: Datagram) -> bool:
         if not answer.boot_id:  # token-v1 numbers answers by their request: copies cannot be told apart
             return False
         identity = (answer.boot_id, answer.sequence)
@@ -757,12 +788,15 @@ class Link(object):
 class Run(object):
     """One run: engine, network, warm-up, sentinels, the load in between."""
 
-    def __init__(self, spec, control, events):
+    def __init__(self, spec: Facts, control: Control, events: Events) -> None:
         self.spec, self.control, self.events = spec, control, events
-        self.engine, self.link = None, None
-        self._sent = collections.deque()  # (key, give-up stamp, request id, warm-up) in send order
+        self.engine: Optional[Engine] = None
+        self.link: Any = None
+        self._sent: Deque[Tuple[int, int, int, bool]] = (
+            collections.deque()
+        )  # (key, give-up stamp, request id, warm-up) in send order
 
-    def prepare(self):
+    def prepare(self) -> Facts:
         """Everything that needs no board: engine loaded and warm, socket bound."""
         self.link = Link(self.spec, self.events, lambda: self.control.stop("receiver failed"))
         self.control.on_stop.append(self._wake)
@@ -777,10 +811,11 @@ class Run(object):
         self.control.check()
         return {"engine": facts, "port": self.link.port}
 
-    def probe(self, count, budget_ms):
+    def probe(self, count: int, budget_ms: int) -> Facts:
         """Probe sentinels until `count` are answered or the budget is used up."""
         until = mono_ns() + budget_ms * 1000000
-        sent, trips = 0, []
+        sent = 0
+        trips: List[int] = []
         while len(trips) < count and mono_ns() < until:
             before = len(self.link.sentinel_answers.get(SENTINEL_PROBE, ()))
             began = self.link.send_sentinel(SENTINEL_PROBE)
@@ -790,7 +825,7 @@ class Run(object):
                 trips.append(arrived - began)
         return {"sent": sent, "answered": len(trips), "rtt_ns": trips}
 
-    def execute(self):
+    def execute(self) -> Dict[str, bool]:
         """Warm-up, start sentinel, load, end sentinel. Returns whether both sentinels were answered."""
         gc.collect()
         gc.disable()  # a collection in the middle of a schedule costs milliseconds
@@ -807,7 +842,7 @@ class Run(object):
         answered["end"] = self._sentinel(SENTINEL_END)
         return answered
 
-    def _warm_up(self):
+    def _warm_up(self) -> None:
         silent = done = 0
         for index in range(self.spec["warmup"]):
             self._exchange(WARMUP_BASE + index % WARMUP_IDS, index, None, warmup=True)
@@ -818,7 +853,7 @@ class Run(object):
         self.link.completed.clear()
         say("warmed-up", exchanges=done, answered=self.link.counts["warmup_answered"])
 
-    def _sentinel(self, kind):
+    def _sentinel(self, kind: int) -> bool:
         name = SENTINEL_NAMES[kind]
         before = len(self.link.sentinel_answers.get(kind, ()))
         answered, tries = False, 0
@@ -829,7 +864,7 @@ class Run(object):
         say(name + "-sentinel", answered=answered, tries=tries)
         return answered
 
-    def _open_load(self):
+    def _open_load(self) -> None:
         """Request i is due at start + i · every. Its slot is the period before: the pipeline runs as soon as the
         previous request has left, and the datagram waits for its time. A pipeline slower than the period makes sends
         late; they are never skipped and the schedule never moves."""
@@ -840,7 +875,7 @@ class Run(object):
             self._expire()
         self._await_idle()
 
-    def _closed_load(self):
+    def _closed_load(self) -> None:
         """`in_flight` exchanges at a time. A request leaves `think` after the answer that made room for it, or when
         its pipeline is done."""
         think = self.spec["think_ns"]
@@ -856,14 +891,16 @@ class Run(object):
             self._exchange(1 + index, index, None, not_before=room.popleft())
         self._await_idle()
 
-    def _listen(self):
+    def _listen(self) -> None:
         """Push mode: the start sentinel has armed the board."""
         give_up = mono_ns() + self.spec["requests"] * (self.spec["every_ns"] or 0) + self.spec["timeout_ns"]
         while len(self.link.pushed) < self.spec["requests"] and mono_ns() < give_up:
             with self.link.changed:
                 self._wait_changed(give_up)
 
-    def _exchange(self, request_id, index, intended, not_before=0, warmup=False):
+    def _exchange(
+        self, request_id: int, index: int, intended: Optional[int], not_before: int = 0, warmup: bool = False
+    ) -> None:
         spec = self.spec
         self.control.check()
         pre_start = mono_ns()
@@ -886,19 +923,19 @@ class Run(object):
             fields.update(prefill_start_ns=prefill, first_token_ns=stamps[0], decode_end_ns=decode_end, token_ns=stamps)
         self.events.add("request", send, **fields)
 
-    def _prompt(self, index):
+    def _prompt(self, index: int) -> List[int]:
         vocab = self.engine.vocab if self.engine else 256
         return sensor_window(self.spec["seed"], index, self.spec["prompt_tokens"], vocab)
 
-    def _decode(self, prompt):
+    def _decode(self, prompt: List[int]) -> Tuple[List[int], List[int], int]:
         if self.engine is None or not self.spec["infer_tokens"]:
-            return [], [], None
+            return [], [], 0
         return self.engine.generate(prompt, self.spec["infer_tokens"])
 
-    def _infer(self, index):
+    def _infer(self, index: int) -> None:
         self._decode(self._prompt(index))
 
-    def _expire(self):
+    def _expire(self) -> int:
         """Settle requests whose time is up as lost. Returns how many."""
         now, expired = mono_ns(), 0
         while self._sent and (self._sent[0][0] not in self.link.pending or self._sent[0][1] <= now):
@@ -911,7 +948,7 @@ class Run(object):
             self.events.add("timeout", now, request_id=request_id, warmup=warmup)
         return expired
 
-    def _await_idle(self):
+    def _await_idle(self) -> bool:
         """Wait until every request is answered or lost. True when none was lost."""
         lost = 0
         while True:
@@ -922,30 +959,30 @@ class Run(object):
                 if self._sent[0][0] in self.link.pending:
                     self._wait_changed(self._sent[0][1])
 
-    def _await_sentinel(self, kind, before, until):
+    def _await_sentinel(self, kind: int, before: int, until: int) -> Optional[int]:
         """The stamp of the answer after the first `before`, None at `until`."""
         with self.link.changed:
             while True:
-                answers = self.link.sentinel_answers.get(kind, ())
+                answers: List[int] = self.link.sentinel_answers.get(kind, [])
                 if len(answers) > before:
                     return answers[before]
                 if mono_ns() >= until:
                     return None
                 self._wait_changed(until)
 
-    def _wait_changed(self, until):
+    def _wait_changed(self, until: int) -> None:
         self.control.check()
         self.link.changed.wait(max(0.0, min((until - mono_ns()) / 1e9, 0.5)))
         self.control.check()
 
-    def _wake(self):
+    def _wake(self) -> None:
         # Never blocks on the condition: a signal handler may run while this very thread holds it.
         if self.link.changed.acquire(blocking=False):
             self.link.changed.notify_all()
             self.link.changed.release()
 
 
-def command_run():
+def command_run() -> int:
     os.umask(0o077)
     started = mono_ns()
     line, rest = read_first_line()
@@ -993,10 +1030,12 @@ def command_run():
     return status
 
 
-def supervise(spec, control, events, started):
+def supervise(spec: Facts, control: Control, events: Events, started: int) -> int:
     """Run, then close the events whatever happened, and tell the rig. Returns the exit status."""
     sys.setswitchinterval(0.0002)
-    run, error, answered = Run(spec, control, events), None, {}
+    run = Run(spec, control, events)
+    error: Optional[RunnerError] = None
+    answered: Dict[str, bool] = {}
     events.add("spec", started, spec=spec)
     events.add("host", mono_ns(), when="start", **host_snapshot())
     note_clock(events)
@@ -1047,7 +1086,7 @@ def supervise(spec, control, events, started):
     return 0
 
 
-def linger(control):
+def linger(control: Control) -> bool:
     """Keep the lease until the rig has collected. True after its `bye`, False after its end or LINGER_S."""
     with contextlib.suppress(Stopped):
         while control.next_order()[:1] != ["bye"]:
@@ -1056,14 +1095,14 @@ def linger(control):
     return False
 
 
-def flush_abandoned(events, control):
+def flush_abandoned(events: Events, control: Control) -> None:
     """The main thread did not come back within the grace (the engine holds it): close the events without it."""
     events.add("end", mono_ns(), reason=control.stop_reason, counts={}, sentinels={}, boot_ids=[])
     with contextlib.suppress(OSError, RunnerError):
         events.close(1.0)
 
 
-def use_realtime_scheduling():
+def use_realtime_scheduling() -> str:
     """SCHED_FIFO at its lowest priority for every thread, where this user may; returns the policy in force.
 
     All threads or none: one that waits for its turn on a busy core while it holds the interpreter's lock would hold
@@ -1077,17 +1116,17 @@ def use_realtime_scheduling():
     return "fifo"
 
 
-def note_clock(events):
+def note_clock(events: Events) -> None:
     """Both clocks at once (the tighter of three tries): a step of the wall clock shows as a changed difference."""
-    best = None
+    tries = []
     for _ in range(3):
-        before, wall, after = mono_ns(), real_ns(), mono_ns()
-        if best is None or after - before < best[2]:
-            best = (before, wall, after - before)
-    events.add("clock", best[0], realtime_ns=best[1], width_ns=best[2])
+        before, wall = mono_ns(), real_ns()
+        tries.append((mono_ns() - before, before, wall))
+    width, before, wall = min(tries)
+    events.add("clock", before, realtime_ns=wall, width_ns=width)
 
 
-def read_first_line():
+def read_first_line() -> Tuple[bytes, bytes]:
     data = b""
     while b"\n" not in data:
         block = os.read(0, 65536)
@@ -1101,9 +1140,10 @@ def read_first_line():
 # --- the machine ------------------------------------------------------------------------------------------------------
 
 
-def host_snapshot():
+def host_snapshot() -> Facts:
     """Clocks, temperatures, throttling and memory, as far as they can be read; a fraction of a millisecond each."""
-    zones, cooling = {}, {}
+    zones: Dict[str, float] = {}
+    cooling: Dict[str, Optional[str]] = {}
     for path in sorted(glob.glob("/sys/class/thermal/thermal_zone*")):
         value = read_text(path + "/temp")
         if value and value.lstrip("-").isdigit() and -100000 < int(value) < 200000:
@@ -1124,7 +1164,7 @@ def host_snapshot():
     }
 
 
-def command_state():
+def command_state() -> int:
     """uname, versions and a snapshot, as one JSON line."""
     facts = dict(host_snapshot(), uname=list(platform.uname()[:5]), python=platform.python_version())
     facts["model"] = (read_text("/proc/device-tree/model") or "").rstrip("\0") or None
@@ -1143,7 +1183,7 @@ def command_state():
     return 0
 
 
-def command_sweep():
+def command_sweep() -> int:
     os.umask(0o077)
     lease = Lease(HERE)
     try:
@@ -1155,11 +1195,11 @@ def command_sweep():
     return 0
 
 
-def on_tegra():
+def on_tegra() -> bool:
     return os.path.exists("/etc/nv_tegra_release") or "jetson" in (read_text("/proc/device-tree/model") or "").lower()
 
 
-def read_text(path):
+def read_text(path: str) -> Optional[str]:
     try:
         with open(path, "r", errors="replace") as stream:
             return stream.read(65536).strip()
@@ -1167,14 +1207,14 @@ def read_text(path):
         return None
 
 
-def read_json(path):
+def read_json(path: str) -> Any:
     try:
         return json.loads(read_text(path) or "")
     except ValueError:
         return None
 
 
-def write_json(path, value):
+def write_json(path: str, value: Facts) -> None:
     """Atomic: a reader sees the old text or the new."""
     part = "%s.%d.part" % (path, os.getpid())
     with open(part, "w") as stream:
@@ -1182,7 +1222,7 @@ def write_json(path, value):
     os.rename(part, path)
 
 
-def hash_file(path):
+def hash_file(path: str) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         for block in iter(lambda: stream.read(1 << 20), b""):
@@ -1190,11 +1230,11 @@ def hash_file(path):
     return digest.hexdigest()
 
 
-def first_line(error):
+def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:500]
 
 
-def main(arguments):
+def main(arguments: List[str]) -> int:
     commands = {"run": command_run, "sweep": command_sweep, "state": command_state}
     if len(arguments) != 1 or arguments[0] not in commands:
         sys.stderr.write("usage: runner.py run|sweep|state\n")

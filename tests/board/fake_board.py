@@ -20,6 +20,7 @@ class FakeBoard:
         self.rom = RomPeer()
         self.boot = False
         self.held = False
+        self.boots_on_go = False
         self.resets: list[str] = []
         self.banner = (
             f"rig-fw variant=zero_copy build={BUILD} boot_id=0000000{{n}} reset=pin identity=ok name=board-1 "
@@ -83,6 +84,8 @@ class FakeBoard:
                 if self._in_rom:
                     if out := self.rom.feed(data):
                         os.write(self._controller, out)
+                    if self.boots_on_go and self.rom.jumped is not None:
+                        self._restart()
                 else:
                     *whole, self._typed = (self._typed + data).split(b"\n")
                     for text in (line.strip().decode("latin-1") for line in whole):
@@ -92,9 +95,9 @@ class FakeBoard:
     def unplug(self) -> None:
         os.write(self._wake_w, b"x")
         self._thread.join()
-        for fd in (self._controller, self._terminal):
+        ours, self._controller = (self._controller, self._terminal), -1
+        for fd in ours:
             os.close(fd)
-        self._controller = self._terminal = -1
 
     def __enter__(self) -> FakeBoard:
         return self

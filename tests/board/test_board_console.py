@@ -175,6 +175,14 @@ def test_log_has_every_line_with_its_time_and_our_notes(board: FakeBoard, consol
     assert abs(first.wall_ns - time.time_ns()) < 60e9
 
 
+def test_line_that_a_reset_cut_does_not_join_the_next(board: FakeBoard, console: Console) -> None:
+    console.feed(b"half a li")
+    assert console.cut_line() == 1
+    assert console.cut_line() == 1
+    console.feed(b"whole\n")
+    assert [line.text for line in console.lines()] == ["half a li", "whole"]
+
+
 def test_close_logs_the_unfinished_line(board: FakeBoard, tmp_path: Path) -> None:
     with SerialPort.open(Serial(port=board.path)) as port:
         console = Console(port, tmp_path / "log", time.monotonic_ns())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,7 +198,7 @@ def test_fault_before_the_banner_is_the_products_in_any_case(fake: FakeBoard, op
         open_board(boot_budget="200 ms").reset_and_boot(soon())
 
 
-def test_faults_and_restarts_after_the_boot_are_observed(fake: FakeBoard, open_board: Open) -> None:
+def test_faults_and_restarts_after_the_boot_are_observed(fake: FakeBoard, open_board: Open, image: Image) -> None:
     board = open_board()
     board.reset_and_boot(soon())
     fake.say("FAULT assert p != NULL", fake.banner.replace("reset=pin", "reset=software"), "ready", "done")
@@ -205,6 +206,8 @@ def test_faults_and_restarts_after_the_boot_are_observed(fake: FakeBoard, open_b
     assert [found.kind for found in board.observations()] == ["fault", "reboot"]
     board.reset_and_boot(soon())
     assert [found.kind for found in board.observations()] == ["fault", "reboot"], "ours is none, theirs stay"
+    board.flash(image, "always", soon())
+    assert [found.kind for found in board.observations()] == ["fault", "reboot"], "flashing erases no finding"
 
 
 def test_half_a_line_and_an_old_banner_before_the_reset_are_not_the_boot(fake: FakeBoard, open_board: Open) -> None:
@@ -259,6 +262,14 @@ def test_foreign_image_without_banner_is_identified_by_its_read_back(
     assert board.reset_and_boot(soon()).fields == {}
     board.prove_identity(foreign)
     assert fake.resets == ["rom", "application"]
+
+
+def test_go_does_not_lose_the_banner(fake: FakeBoard, open_board: Open, image: Image) -> None:
+    fake._in_rom = True
+    fake.boots_on_go = True
+    board = open_board(reset={"driver": "none"}, boot={"driver": "none"})
+    board.flash(image, "always", soon())
+    assert board.reset_and_boot(soon()).build == BUILD
 
 
 def test_without_a_reset_line_go_starts_the_application(fake: FakeBoard, open_board: Open, image: Image) -> None:
@@ -322,6 +333,15 @@ def test_programmer_gets_the_port_and_each_region(
     assert board.ensure_identity(soon())
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls == [f"0x08000000 {image.size} {image.flat[:4].hex()}", "0x08020000 64 52474944"]
+
+
+def test_programmer_that_resets_the_board_by_itself(
+    fake: FakeBoard, open_board: Open, image: Image, tmp_path: Path
+) -> None:
+    board = open_board(flash=programmer(tmp_path), reset={"driver": "none"}, boot={"driver": "none"})
+    threading.Timer(0.2, lambda: fake.say(fake.banner.format(n=7))).start()
+    board.flash(image, "always", soon())
+    assert board.reset_and_boot(soon()).boot_id == "00000007"
 
 
 def test_if_changed_trusts_the_running_boards_build_id_where_nothing_can_read_back(

@@ -6,18 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from emulated_files import bench_file
 
-from rig.bench.model import BenchFile, Emulation, Uncertainty
 from rig.emulation.bench import EmulatedBench, open_bench
-
-
-def bench_file(name: str = "under-test", emulation: Emulation | None = None) -> BenchFile:
-    return BenchFile(
-        bench=name,
-        profile="emulated",
-        uncertainty=Uncertainty.model_validate({"declared": "50 us"}),
-        emulation=emulation or Emulation(),
-    )
 
 
 @pytest.fixture

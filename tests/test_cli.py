@@ -1,0 +1,83 @@
+"""The command line without a bench: what it says and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rig.cli import exit_code, main
+from rig.timing.verdict import Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _own_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([Verdict.PASS, Verdict.PASS], 0),
+        ([Verdict.PASS, Verdict.SKIP], 0),
+        ([Verdict.INCONCLUSIVE, Verdict.ERROR, Verdict.FAIL], 1),
+        ([Verdict.INCONCLUSIVE, Verdict.ERROR], 3),
+        ([Verdict.PASS, Verdict.INCONCLUSIVE], 4),
+        ([Verdict.SKIP, Verdict.SKIP], 5),
+        ([], 5),
+    ],
+)
+def test_the_worst_verdict_decides_the_exit_code(verdicts: list[Verdict], code: int) -> None:
+    assert exit_code(verdicts) == code
+
+
+@pytest.mark.parametrize("command", ["", "check", "run", "judge", "flash", "bench", "bench up", "bench status"])
+def test_every_command_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "exit codes" in printed or command == "bench"
+    assert "examples:" in printed or command in ("", "bench")
+
+
+def test_check_lists_every_fault_of_every_file_and_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = ROOT / "testplans" / "zero-copy-latency.plan.yaml"
+    bad = tmp_path / "bad.plan.yaml"
+    bad.write_text(good.read_text().replace("p50: {max: 5 ms}", "p50: {max: 5}").replace("requests: 600", "request: 1"))
+    assert main(["check", str(bad), str(good)]) == 2
+    printed = capsys.readouterr().out
+    assert printed.count(f"{bad}:") == 2
+    assert "requests" in printed
+    assert f"ok  {good}" in printed
+
+
+def test_every_plan_of_the_project_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "testplans", "testplans/faults"]) == 0
+    assert capsys.readouterr().out.count("ok  ") >= 11
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "no/such.plan.yaml"], 2, "no/such.plan.yaml: does not exist"),
+        (["run", "tests/end_to_end"], 3, "holds no *.plan.yaml"),
+        (["judge", "testplans"], 3, "holds no run record"),
+        (["judge", "README.md"], 3, "a plan must say what to judge"),
+        (["judge", "README.md", "--plan", "testplans/copy-latency.plan.yaml"], 3, "README.md"),
+        (["run", "testplans/copy-latency.plan.yaml", "--bench", "no-bench.yaml"], 2, "no-bench.yaml: does not exist"),
+        (["bench", "status", "--bench", "no-bench.yaml"], 2, "no-bench.yaml: does not exist"),
+    ],
+)
+def test_wrong_arguments_get_one_sentence(
+    arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    printed = "".join(capsys.readouterr())
+    assert words in printed
+    assert "Traceback" not in printed
