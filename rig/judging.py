@@ -115,11 +115,18 @@ def evidence_of(info: RunInfo, report: RunnerReport | None) -> Evidence:
     interfaces = capture.get("interfaces", [])
     drops: dict[str, int] = {}
     nic: dict[str, int] = {}
+    recording = list(capture.get("faults", []))
+    if capture and capture["ended"] != "stopped":
+        recording.append(f"the recorder {capture['ended']} before the end of the run")
+    if capture and capture["drained"] == "not":
+        recording.append("the capture was stopped before its tail was known to be in the file")
     for interface in interfaces:
         name = interface["name"]
         # Both count the same frames: the larger of the two is what is missing.
         known = [interface[key] for key in ("dropped", "file_dropped") if interface[key] is not None]
         drops[name] = max(known, default=0)
+        if not known:
+            recording.append(f"nobody counted what the capture lost on {name}")
         if interface["dropped_nic"]:
             nic[name] = interface["dropped_nic"]
         for counter, grown in interface["counters"].items():
@@ -140,6 +147,7 @@ def evidence_of(info: RunInfo, report: RunnerReport | None) -> Evidence:
         late_sends=schedule.late if schedule else 0,
         sends=schedule.sends if schedule else 0,
         degraded=tuple(degraded),
+        recording=tuple(recording),
         frames_twice=bool(capture.get("duplicates")),
         alive=_alive(info),
     )

@@ -94,7 +94,7 @@ def find_image(variant: str, firmware: Path | None = None) -> Path:
 
 
 def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: Path | None) -> None:
-    from rig.board.board import BootFailure
+    from rig.board.report import BootFailure
     from rig.board.image import load_image
     from rig.capture.clock import ClockWatch
     from rig.capture.points import capture_point
@@ -195,7 +195,7 @@ def _flash(board: Board, image: Image, plan: Plan, info: RunInfo, phase: PhaseIn
 
 
 def _boot(board: Board, image: Image, plan: Plan, own_firmware: bool, info: RunInfo, phase: PhaseInProgress) -> None:
-    from rig.board.board import Push
+    from rig.board.report import Push
 
     boot = board.reset_and_boot(phase.deadline)
     info.board["boot"] = dict(boot.fields)

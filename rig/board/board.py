@@ -29,6 +29,8 @@ from rig.deadline import Deadline
 from rig.errors import BoardError, RigError
 from rig.plan.model import Npu
 
+__all__ = ["Board", "BootFailure", "FlashMode", "FlashReport", "Observation", "Push"]
+
 
 class Board:
     """One board on one bench. Use `Board.open(…)` as a context manager."""

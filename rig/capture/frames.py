@@ -42,17 +42,19 @@ class Interface:
 class Findings:
     """Findings gathered by kind, so that a file full of faults yields few lines: how often, and the first of them."""
 
-    _seen: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
+    _seen: dict[tuple[str, str], tuple[int, str, int]] = field(default_factory=dict)
 
-    def add(self, kind: str, what: str, first: str) -> None:
-        """what: the sentence without figures; first: the first occurrence, with them."""
-        count, earliest = self._seen.get((kind, what), (0, first))
-        self._seen[kind, what] = (count + 1, earliest)
+    def add(self, kind: str, what: str, first: str, amount: int = 0) -> None:
+        """what: the sentence without figures; first: the first occurrence, with them; amount: the largest is kept."""
+        count, earliest, largest = self._seen.get((kind, what), (0, first, 0))
+        self._seen[kind, what] = (count + 1, earliest, max(largest, amount))
 
     def listed(self) -> tuple[ReaderFinding, ...]:
         return tuple(
-            ReaderFinding(kind, f"{what}: {first}" if count == 1 else f"{what}, {count} times; the first: {first}")
-            for (kind, what), (count, first) in self._seen.items()
+            ReaderFinding(
+                kind, f"{what}: {first}" if count == 1 else f"{what}, {count} times; the first: {first}", largest
+            )
+            for (kind, what), (count, first, largest) in self._seen.items()
         )
 
 

@@ -223,6 +223,7 @@ def _judge(rows: np.ndarray, parser: Parser, decoder: Decoder, untimed: int) -> 
             "time-step-back",
             "time steps back within an interface",
             f"by {step} ns at frame {frame} of {_label(index, parser.interfaces[index])}",
+            step,
         )
     for index, interface in enumerate(parser.interfaces):
         if interface.dropped > 0:

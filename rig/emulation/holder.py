@@ -37,9 +37,6 @@ from rig.emulation.sshd import JetsonFiles, run_jetson
 _PART_ANSWER_S = 2.0
 _SSHD_START_S = 10.0
 _TERM_GRACE_S = 1.0
-_UART_BUFFER = 24 * 1024
-"""SO_SNDBUF of the emulator's UART. Each of its bytes is charged 768 bytes and the kernel doubles the figure: 64 bytes
-wait before a log blocks the firmware. Far fewer would cost a change of process every few bytes."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,6 @@ class _Holder:
         mount("tmpfs", run, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
 
         uart, uart_emulator = socket.socketpair()
-        uart_emulator.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UART_BUFFER)
         wire, wire_emulator = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._board = EmulatedBoard(
             Path(settings.rom), state / "ddr.img", run / "qemu.log", uart_emulator, wire_emulator, network.BOARD_MAC
@@ -171,7 +167,7 @@ class _Holder:
 
         controller, self._terminal = open_terminal()
         self._serial, serial_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._fork("serial line", run_serial_line, serial_theirs, uart, controller, self._terminal)
+        self._fork("serial line", run_serial_line, serial_theirs, uart, uart_emulator, controller, self._terminal)
         self._relay, relay_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._fork("relay", run_relay, relay_theirs, wire, RelayPorts())
         for theirs in (serial_theirs, relay_theirs, uart, wire):

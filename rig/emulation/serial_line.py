@@ -26,10 +26,17 @@ BITS_PER_BYTE = 10
 _CHUNK_NS = 1_000_000
 """Bytes are moved in portions of this much line time: what a USB serial adapter does too."""
 _CATCH_UP_NS = 5_000_000
+_BYTE_CHARGE = 768
+"""What the kernel charges a socket's send buffer for one byte written by itself, as the emulated UART writes."""
 # asm-generic/ioctls.h: termios2 holds the speed as a number
 _TCGETS2, _TERMIOS2 = 0x802C542A, struct.Struct("IIIIB19sII")
 # linux/inotify.h
 _IN_CLOSE, _IN_OPEN = 0x08 | 0x10, 0x20
+
+
+def portion(baud: int) -> int:
+    """Bytes that are moved at a time."""
+    return max(1, _CHUNK_NS * baud // (BITS_PER_BYTE * 1_000_000_000))
 
 
 class LinePacer:
@@ -42,7 +49,7 @@ class LinePacer:
         """Bytes that may be taken at `now_ns`: 0 while the line is busy, else one portion."""
         if now_ns < self._free_ns:
             return 0
-        return max(1, _CHUNK_NS * baud // (BITS_PER_BYTE * 1_000_000_000))
+        return portion(baud)
 
     def take(self, now_ns: int, count: int, baud: int) -> int:
         """`count` bytes are on the line from `now_ns` on; returns when the last one has arrived.
@@ -71,19 +78,25 @@ def open_terminal() -> tuple[int, str]:
         os.close(terminal)
 
 
-def run_serial_line(control: socket.socket, uart: socket.socket, controller: int, path: str) -> None:
-    """Serve until `control` is closed. `uart` is a connected stream to the emulator's UART."""
+def run_serial_line(
+    control: socket.socket, uart: socket.socket, emulator_end: socket.socket, controller: int, path: str
+) -> None:
+    """Serve until `control` is closed. uart: connected stream to the emulator's UART, whose own end is emulator_end."""
     set_process_name("rig-serial")
     be_punctual()
-    _SerialLine(control, uart, controller, path).serve()
+    _SerialLine(control, uart, emulator_end, controller, path).serve()
 
 
 class _SerialLine:
-    def __init__(self, control: socket.socket, uart: socket.socket, controller: int, path: str) -> None:
-        self._control, self._uart = control, uart
+    def __init__(
+        self, control: socket.socket, uart: socket.socket, emulator_end: socket.socket, controller: int, path: str
+    ) -> None:
+        self._control, self._uart, self._emulator_end = control, uart, emulator_end
         self._controller, self._path = controller, path
+        self._baud = 0
         self._uart.setblocking(False)
         os.set_blocking(controller, False)
+        self._current_baud()
         self._hangup = select.poll()
         self._hangup.register(controller, select.POLLIN)
         self._in_use = False
@@ -144,7 +157,7 @@ class _SerialLine:
                 os.close(terminal)
 
     def _start(self, way: str, pacer: LinePacer) -> None:
-        baud = _baud(self._controller)
+        baud = self._current_baud()
         now_ns = time.monotonic_ns()
         room = pacer.room(now_ns, baud)
         if not room:
@@ -155,6 +168,15 @@ class _SerialLine:
             return
         if data:
             self._on_line[way] = (pacer.take(now_ns, len(data), baud), data)
+
+    def _current_baud(self) -> int:
+        baud = _baud(self._controller)
+        if baud != self._baud:
+            self._baud = baud
+            # What the emulator may send ahead before the firmware blocks: one portion, charged byte by byte.
+            ahead = portion(baud) * _BYTE_CHARGE // 2  # the kernel doubles the figure (socket(7))
+            self._emulator_end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ahead)
+        return baud
 
     def _arrive(self, now_ns: int) -> None:
         for way, (at_ns, data) in list(self._on_line.items()):

@@ -13,6 +13,7 @@ The runner holds the Jetson's lease from start to collection. Leaving the block 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import queue
@@ -34,6 +35,7 @@ SILENCE_S: Final = 10.0
 """A ready runner prints a line every second; this long without one means that it or its machine is frozen."""
 
 _MARK = b"@rig "
+_ENDS: Final = ("done", "stopped", "error")
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,15 @@ class RemoteRun:
 
     def close(self) -> None:
         """End the runner, if it still runs: it sees the end of its input, closes its events and lets the lease go."""
-        if not self._closed:
-            self._closed = True
-            self._process.close()
+        if self._closed:
+            return
+        self._closed = True
+        if any(phase in self.phases for phase in _ENDS) and self._session.alive:
+            # It has ended and waits for us; told so, it removes its files instead of leaving them to the next sweep.
+            with contextlib.suppress(JetsonError):
+                self._order("bye", Deadline.after(2.0))
+                self._process.wait(Deadline.after(2.0))
+        self._process.close()
 
     def wait_hello(self, deadline: Deadline) -> None:
         hello = self._await("hello", deadline)
@@ -169,13 +177,14 @@ class RemoteRun:
         events = f"{self.phases['hello']['run_dir']}/events.jsonl"
         self._session.get(events, path, deadline, size=receipt["bytes"], sha256=receipt["sha256"])
         self._order("bye", deadline)
+        self._closed = True
         if self._process.wait(deadline) is None:
             raise JetsonError(f"the runner of {self.spec.run_id} did not end after its events were collected")
-        self.close()
+        self._process.close()
         return read_report(path)
 
     def _receipt(self) -> dict[str, Any]:
-        for phase in ("done", "stopped", "error"):
+        for phase in _ENDS:
             if phase in self.phases:
                 receipt: dict[str, Any] = self.phases[phase].get("events") or {}
                 return receipt

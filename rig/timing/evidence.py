@@ -16,7 +16,7 @@ from rig.timing.table import ReaderFinding
 from rig.timing.window import Window
 
 # Reader findings, by what they mean for a verdict: packets missing, times wrong.
-_MISSING = {"cut-file", "corrupt-block", "unsupported-linktype", "no-timestamp"}
+_MISSING = {"cut-file", "corrupt-block", "unsupported-linktype", "no-timestamp", "incomplete-datagram"}
 _SHIFTED = {"time-step-back"}
 _DROPS = {"interface-drops"}
 
@@ -75,7 +75,8 @@ class Evidence:
     increase of the capturing NIC's loss counters over the run. clock_step_ns: largest change of wall against monotonic
     time during the run. carrier_changes: on the bench interfaces between the sentinels. late_sends, sends: open load,
     sends behind schedule and sends in all. degraded: sentences about a Jetson that throttled or fell back to the CPU.
-    frames_twice: the capture point is known to show frames twice. alive: None where no console was observed.
+    recording: sentences about a recorder that died, was stopped too early or kept no count. frames_twice: the capture
+    point is known to show frames twice. alive: None where no console was observed.
     """
 
     sentinels: bool = False
@@ -87,6 +88,7 @@ class Evidence:
     late_sends: int = 0
     sends: int = 0
     degraded: tuple[str, ...] = ()
+    recording: tuple[str, ...] = ()
     frames_twice: bool = False
     alive: Alive | None = None
 
@@ -177,7 +179,7 @@ def _gate(
     copies = tuple(subject.name for subject in subjects if subject.metric == "duplicates")
     counted = tuple(subject.name for subject in subjects if subject.counted)
 
-    yield from _of_the_file(reader, every, absence, clock)
+    yield from _of_the_file(reader, every, absence, clock, e_ns)
     yield from _of_the_recording(evidence, every, absence, clock, copies, e_ns)
     for subject in subjects:
         if subject.cut:
@@ -196,12 +198,16 @@ def _gate(
 
 
 def _of_the_file(
-    reader: Iterable[ReaderFinding], every: tuple[str, ...], absence: tuple[str, ...], clock: tuple[str, ...]
+    reader: Iterable[ReaderFinding],
+    every: tuple[str, ...],
+    absence: tuple[str, ...],
+    clock: tuple[str, ...],
+    e_ns: int,
 ) -> Iterator[Finding]:
-    for kind, detail in reader:
+    for kind, detail, amount in reader:
         if kind in _MISSING:
             yield Finding(kind, "capture", detail, every, absence, UNKNOWN)
-        elif kind in _SHIFTED:
+        elif kind in _SHIFTED and not 0 < amount <= e_ns:  # cores stamp before they queue: less than e is usual
             yield Finding(kind, "capture", detail, every, clock, ANYTHING)
         elif kind not in _DROPS:  # drops are judged by their number, below; the rest voids nothing by itself
             yield Finding(kind, "capture", detail)
@@ -215,6 +221,8 @@ def _of_the_recording(
     copies: tuple[str, ...],
     e_ns: int,
 ) -> Iterator[Finding]:
+    for sentence in evidence.recording:
+        yield Finding("recording-unsound", "capture", sentence, every, absence, UNKNOWN)
     for name, source, counts in (
         ("capture-drops", "the capture lost", evidence.drops),
         ("nic-drops", "the capturing NIC lost", evidence.nic),

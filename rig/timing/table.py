@@ -65,6 +65,8 @@ class ReaderFinding(NamedTuple):
 
     kind: str
     detail: str
+    amount: int = 0
+    """`time-step-back`: the largest step, ns."""
 
 
 @dataclass(frozen=True)

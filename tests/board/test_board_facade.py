@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from rig.board.flash.flasher import Progress
 from rig.board.identity import IdentityBlock
 from rig.board.image import Image, load_image
 from rig.board.report import BootFailure, Push
-from rig.board.serial_port import BoardLostError
+from rig.board.serial_port import BoardLostError, SerialPort
 from rig.deadline import Deadline
 from rig.errors import BoardError
 from rig.plan.model import Npu
@@ -336,10 +335,17 @@ def test_programmer_gets_the_port_and_each_region(
 
 
 def test_programmer_that_resets_the_board_by_itself(
-    fake: FakeBoard, open_board: Open, image: Image, tmp_path: Path
+    fake: FakeBoard, open_board: Open, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     board = open_board(flash=programmer(tmp_path), reset={"driver": "none"}, boot={"driver": "none"})
-    threading.Timer(0.2, lambda: fake.say(fake.banner.format(n=7))).start()
+    reopen = board._open_port
+
+    def reopen_and_boot() -> SerialPort:
+        port = reopen()
+        fake.say(fake.banner.format(n=7))
+        return port
+
+    monkeypatch.setattr(board, "_open_port", reopen_and_boot)
     board.flash(image, "always", soon())
     assert board.reset_and_boot(soon()).boot_id == "00000007"
 

@@ -153,7 +153,7 @@ GOOD_HEX = b":0100000041BE\n:00000001FF\n"
         ("a.elf", elf([]), "no loadable segment"),
         ("a.elf", elf([(FLASH, b"text")])[:-1], "reaches beyond the end of the file"),
         ("a.elf", elf([(FLASH, b"text")])[:60], "program headers are cut"),
-        ("a.elf", elf([(FLASH, b"12345678"), (FLASH + 4, b"x")]), "gives 0x08000004 twice"),
+        ("a.elf", elf([(FLASH, b"12345678"), (FLASH + 7, b"x")]), "gives 0x08000007 twice"),
         ("a.elf", elf([(FLASH, b"text"), (0x2000_0000, b"data")]), "spreads from 0x08000000 to 0x20000003"),
         ("a.hex", b"", "no end record"),
         ("a.hex", b":0100000041BE\n", "no end record"),

@@ -201,6 +201,7 @@ class _Modem:
     def reset_output_buffer(self) -> None: ...
 
 
+@pytest.mark.filterwarnings("ignore:set:DeprecationWarning")  # pyserial's own
 def test_rfc2217_port_has_parity_and_modem_lines_and_both_start_released() -> None:
     from serial import rfc2217
 

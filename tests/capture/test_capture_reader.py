@@ -146,6 +146,7 @@ def test_a_step_back_within_an_interface_is_a_finding(read: Read) -> None:
     assert table.number.tolist() == [2, 3, 1]
     assert kinds(table) == ["time-step-back"]
     assert "by 3 ns at frame 2 of interface 0 (eth0)" in table.findings[0].detail
+    assert table.findings[0].amount == 3
 
 
 def test_simple_packets_have_no_time_and_no_row_but_a_number(read: Read) -> None:

@@ -1,4 +1,4 @@
-"""Emulated benches for the tests of this room, each in a state folder of its own, so that any number may run at once."""
+"""Emulated benches for the tests of this room, each in a state folder of its own: any number may run at once."""
 
 from __future__ import annotations
 

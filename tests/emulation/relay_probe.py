@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from rig.emulation.impair import Rule, rule_to_json
 from rig.emulation.linux import CLONE_NEWNET, CLONE_NEWUSER, map_one_user, unshare
@@ -56,8 +57,8 @@ def enter_namespace() -> None:
     lines = []
     for near, far in (("board-port", "board-wire"), *((name, f"{name}-in") for name in ("mirror0", "tap-a", "tap-b"))):
         lines += [f"link add {near} type veth peer name {far}", f"link set {near} up", f"link set {far} up"]
-    with contextlib.suppress(FileNotFoundError), open("/proc/sys/net/ipv6/conf/all/disable_ipv6", "w") as sysctl:
-        sysctl.write("1")
+    with contextlib.suppress(FileNotFoundError):
+        Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True)
 
 

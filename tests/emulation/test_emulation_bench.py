@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import stat
 from pathlib import Path
@@ -53,12 +52,12 @@ def start_boot_rom(bench: EmulatedBench) -> None:
 
 def test_bench_model_has_nothing_left_open(bench: EmulatedBench) -> None:
     model = bench.bench
-    assert stat.S_ISCHR(os.stat(model.board.serial.port).st_mode)
+    assert Path(model.board.serial.port).is_char_device()
     assert (model.board.reset.driver, model.board.boot.driver) == ("emulated", "emulated")
     assert (model.board.flash.baud, model.board.flash.parity) == (921_600, "none")
     assert model.capture.interface == "board-port"
     assert model.jetson.host_key.startswith("ssh-ed25519 AAAA")
-    assert stat.S_IMODE(os.stat(model.jetson.key or "").st_mode) == 0o600
+    assert stat.S_IMODE(Path(model.jetson.key or "").stat().st_mode) == 0o600
 
 
 def test_rig_side_has_its_addresses_and_no_way_out(bench: EmulatedBench) -> None:
@@ -74,7 +73,7 @@ def test_rig_side_has_its_addresses_and_no_way_out(bench: EmulatedBench) -> None
 def test_offloads_of_all_senders_are_off(bench: EmulatedBench) -> None:
     for name in ("rig0", "board-port"):
         features = rig_output(bench, "ethtool", "-k", name)
-        for feature in ("tx-checksumming", "generic-segmentation-offload", "tcp-segmentation-offload"):
+        for feature in ("tx-checksumming", "generic-segmentation-offload", "tx-tcp-segmentation"):
             assert f"{feature}: off" in features, name
 
 

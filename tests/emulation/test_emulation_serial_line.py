@@ -83,7 +83,7 @@ def line() -> Iterator[Line]:
     uart_theirs, uart = socket.socketpair()
     uart.settimeout(5.0)
     controller, path = open_terminal()
-    thread = threading.Thread(target=run_serial_line, args=(control_theirs, uart_theirs, controller, path))
+    thread = threading.Thread(target=run_serial_line, args=(control_theirs, uart_theirs, uart, controller, path))
     thread.start()
     yield Line(control, uart, path)
     control.close()
@@ -126,6 +126,16 @@ def test_line_is_never_faster_than_its_baud_rate(line: Line) -> None:
     while received < 512:
         received += len(line.uart.recv(512))
     assert time.monotonic() - start >= 511 * 10 / 57_600
+    os.close(fd)
+
+
+def test_firmware_that_writes_faster_than_the_line_is_blocked(line: Line) -> None:
+    fd = line.open(termios.B115200)
+    start = time.monotonic()
+    for _ in range(1024):  # one byte at a time, as the emulated UART does
+        line.uart.sendall(b"x")
+    assert time.monotonic() - start >= (1024 - 32) * 10 / 115_200, "more than a few bytes were sent ahead"
+    read_exactly(fd, 1024)
     os.close(fd)
 
 

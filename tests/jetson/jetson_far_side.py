@@ -156,6 +156,15 @@ def inference(**changes: Any) -> Inference:
     return Inference.model_validate(values | changes)
 
 
+def find_python36() -> str | None:
+    """An interpreter that starts; a version manager's shim may be there without one."""
+    candidates = [shutil.which("python3.6"), *map(str, Path.home().glob(".pyenv/versions/3.6.*/bin/python3.6"))]
+    for candidate in filter(None, candidates):
+        if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return candidate
+    return None
+
+
 # --- the board --------------------------------------------------------------------------------------------------------
 
 V2 = struct.Struct("<2sBBIIIHHQQQII")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jetson_far_side import LocalHost, Peer, bench_with, inference, jetson_at, v2
+from jetson_far_side import LocalHost, Peer, bench_with, find_python36, inference, jetson_at, v2
 
 from rig.bench.model import Jetson
 from rig.deadline import Deadline
@@ -202,6 +202,7 @@ def test_missing_model_is_named(jetson: Jetson, host: LocalHost, peer: Peer) -> 
         with pytest.raises(JetsonError, match=r"no model file .*no-such-model\.onnx") as caught:
             run.wait_ready(deadline)
     assert "models/build.py" in str(caught.value.hint)
+    assert list((Path(jetson.work_dir) / "runs").iterdir()) == []
 
 
 def test_bench_address_that_is_not_there_is_named(jetson: Jetson, host: LocalHost, peer: Peer) -> None:
@@ -263,6 +264,22 @@ def test_damaged_runner_on_the_jetson_is_noticed(execute: Execute, jetson: Jetso
     uploaded.write_bytes(uploaded.read_bytes().replace(b"HEARTBEAT_S = 1.0", b"HEARTBEAT_S = 2.0"))
     with pytest.raises(JetsonError, match="bytes have changed"):
         execute(requests=1, warmup=0)
+
+
+def test_whole_run_on_python_3_6(sshd: Any, host: LocalHost, peer: Peer, tmp_path: Path) -> None:
+    python = find_python36()
+    if python is None:
+        pytest.skip("no Python 3.6 on this machine")
+    deadline = Deadline.after(30)
+    jetson = jetson_at(sshd, tmp_path / "work", python=python)
+    spec = make_spec(inference(requests=5, warmup=1), bench_with(jetson, peer.port), run_id="r", owner="o")
+    with JetsonSession(jetson, host, deadline) as session, start_run(session, spec, deadline) as run:
+        run.wait_ready(deadline)
+        assert run.phases["hello"]["python"].startswith("3.6.")
+        run.go(deadline)
+        run.wait_done(deadline)
+        report = run.collect(tmp_path / "events", deadline)
+    assert (report.reason, report.count("answered")) == ("done", 5)
 
 
 def test_host_state_says_what_the_engine_offers(jetson: Jetson, host: LocalHost) -> None:

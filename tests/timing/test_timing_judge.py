@@ -97,6 +97,7 @@ def test_healthy_run_passes_every_check() -> None:
     assert set(verdicts(result).values()) == {"PASS"}
     assert (result.verdict, result.findings) == (Verdict.PASS, ())
     assert result.counts["answers sent"] == 300
+    assert result.window_ns == (0, 10 * MS + 60 * S + 2 * S)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +163,33 @@ def test_missed_schedule_voids_beyond_the_share_that_the_plan_allows() -> None:
     assert names(run(healthy(300), ALL, beyond, load=load)) == ["schedule-missed"]
 
 
+def test_late_sends_excuse_as_many_losses_but_not_a_mute_board() -> None:
+    load = {"open": {"every": "200 ms", "overrun": "5 %"}}
+    evidence = replace(NO_RECEIPTS, late_sends=20, sends=300)
+    assert run(faulty(lost=20), ALL, evidence, load=load).check("loss").verdict is Verdict.INCONCLUSIVE
+    assert run(faulty(lost=21), ALL, evidence, load=load).check("loss").verdict is Verdict.FAIL
+
+
 @pytest.mark.parametrize(
     "kind", ["cut-file", "corrupt-block", "unsupported-linktype", "no-timestamp", "time-step-back"]
 )
 def test_damage_of_the_file_voids_every_pass(kind: str) -> None:
     result = run(healthy(300), ALL, SOUND, findings=[ReaderFinding(kind, "said the reader")])
+    assert {value for name, value in verdicts(result).items() if name != "alive"} == {"INCONCLUSIVE"}
+
+
+def test_a_step_back_within_e_is_a_remark_and_beyond_it_voids_every_pass() -> None:
+    within, beyond = (
+        run(healthy(300), ALL, SOUND, findings=[ReaderFinding("time-step-back", "back", step)], e_ns=10_000)
+        for step in (10_000, 10_001)
+    )
+    assert within.verdict is Verdict.PASS
+    assert names(within) == ["time-step-back"]
+    assert beyond.verdict is Verdict.INCONCLUSIVE
+
+
+def test_an_unsound_recording_voids_every_pass() -> None:
+    result = run(healthy(300), ALL, replace(SOUND, recording=("dumpcap died",)))
     assert {value for name, value in verdicts(result).items() if name != "alive"} == {"INCONCLUSIVE"}
 
 

@@ -80,6 +80,7 @@ def test_lost_response_is_infinite_and_shown_by_its_request() -> None:
     assert result.value_ns.tolist() == [LOST, 1 * MS]
     assert result.floor_ns.tolist() == [LOST, 1 * MS]
     assert result.number.tolist() == [1, 3]
+    assert result.reference.tolist() == [0, 2]
     assert result.counts == {"lost": 1}
 
 
@@ -224,12 +225,15 @@ def test_token_v1_answer_in_several_datagrams_ends_with_its_last_token() -> None
     capture.v1_answer(2 * MS, 1, [3, 4])
     capture.v1_answer(3 * MS, 1, [3, 4])  # a copy fills no hole
     capture.v1_answer(4 * MS, 1, [5])
+    capture.v1_answer(5 * MS, 1, [6])  # more than was asked for
     capture.v1_request(10 * MS, 2, tokens=5)
     capture.v1_answer(11 * MS, 2, [1, 2])
     capture = long_after(capture)
     assert measured(capture, RESPONSE_TIME, flows=FLOWS_V1).value_ns.tolist() == [1 * MS, 1 * MS]
-    assert measured(capture, TO_LAST, flows=FLOWS_V1).value_ns.tolist() == [4 * MS, LOST]
-    assert measured(capture, LOSS, flows=FLOWS_V1).number.tolist() == [6]
+    to_last = measured(capture, TO_LAST, flows=FLOWS_V1)
+    assert to_last.value_ns.tolist() == [4 * MS, LOST]
+    assert to_last.counts == {"lost": 1, "duplicate responses": 1}
+    assert measured(capture, LOSS, flows=FLOWS_V1).number.tolist() == [7]
     assert measured(capture, DUPLICATES, flows=FLOWS_V1).number.tolist() == [4]
 
 
