@@ -10,10 +10,10 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rig.errors import BenchError, Fault, InternalError, PlanError, RigError
 
@@ -93,7 +93,9 @@ def _run(arguments: argparse.Namespace) -> int:
             points = [plan_file.point(arguments.point)] if arguments.point is not None else plan_file.points
             for point in points:
                 judged = campaign.run(plan_file, point)
-                for check in judged.result.checks:
+                # Without a run every check says the same.
+                shown = judged.result.checks if judged.record is not None else judged.result.checks[:1]
+                for check in shown:
                     if not outcome_of_check(check, point.plan.expect).green:
                         print(render_check(check))
                 if not judged.outcome.green:
@@ -192,15 +194,13 @@ def _bench_up(arguments: argparse.Namespace) -> int:
 
 
 def _bench_status(arguments: argparse.Namespace) -> int:
-    import json
-
     from rig.bench.load import load_bench
     from rig.emulation.bench import status
 
     found = status(load_bench(_bench_path(arguments)))
-    print(f"bench {found.name!r}: {found.state}" + (f", held by {found.holder}" if found.holder else ""))
-    if found.details:
-        print(json.dumps(found.details, indent=2, sort_keys=True))
+    print(f"bench {found.name!r} is {found.state}" + (f", {found.holder}" if found.holder else ""))
+    for name, value in _flat(found.details):
+        print(f"  {name:<26} {value}")
     return OK if found.state != "down" else NOTHING
 
 
@@ -264,6 +264,15 @@ def _records(arguments: argparse.Namespace) -> Path:
     from rig.session import ROOT
 
     return Path(arguments.record_dir) if arguments.record_dir else ROOT / "captures"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values as dotted names, without the counters that never moved."""
+    for name, value in sorted(values.items()):
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value != 0 or isinstance(value, bool):
+            yield f"{prefix}{name}", value
 
 
 def _count(n: int, what: str) -> str:

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,8 +95,8 @@ def find_image(variant: str, firmware: Path | None = None) -> Path:
 
 
 def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: Path | None) -> None:
-    from rig.board.report import BootFailure
     from rig.board.image import load_image
+    from rig.board.report import BootFailure
     from rig.capture.clock import ClockWatch
     from rig.capture.points import capture_point
     from rig.capture.recorder import Recorder, check_capture
@@ -176,7 +177,7 @@ def _measure(
         with rig.impaired(list(plan.impairment)):
             runner.go(phase.deadline)
             done = runner.wait_done(phase.deadline)
-        phase.note = ", ".join(f"{name} {value}" for name, value in sorted(done["counts"].items()) if value)
+        phase.note = _traffic_note(plan, done["counts"])
         recorder.check()
 
 
@@ -207,7 +208,20 @@ def _boot(board: Board, image: Image, plan: Plan, own_firmware: bool, info: RunI
         if plan.inference.mode == "push" and load.open is not None:
             push = Push(load.open.every, plan.inference.requests, plan.inference.answer_tokens)
         board.configure(plan.npu, phase.deadline, push)
-    phase.note = boot.line.text[:100]
+    fields = boot.fields
+    phase.note = (
+        f"{fields.get('variant')} build {fields.get('build', '')[:12]}, boot {fields.get('boot_id')} "
+        f"after {fields.get('reset')} reset, {fields.get('ip')}"
+        if own_firmware
+        else boot.line.text[:100]
+    )
+
+
+def _traffic_note(plan: Plan, counts: Mapping[str, int]) -> str:
+    if plan.inference.mode == "push":
+        return f"{counts.get('answers_unique', 0)} datagrams pushed and received"
+    note = f"{counts.get('requests_sent', 0)} requests, {counts.get('answered', 0)} answered"
+    return note + "".join(f", {counts[name]} {name}" for name in ("timeouts", "duplicates") if counts.get(name))
 
 
 def _bring_home(

@@ -12,8 +12,8 @@
 
 #include <string.h>
 
-#define PAUSE_ROUNDS 4000u /* some microseconds of the emulated core */
-#define QUIET_LOOKS 2000u  /* looks without a byte before the core sleeps: longer than any gap inside a block */
+#define PAUSE_ROUNDS 500u  /* about a microsecond of the emulated core */
+#define QUIET_LOOKS 10000u /* looks without a byte before the core sleeps: longer than any gap inside a block */
 
 extern uint32_t __stack_end[], __bss_start[], __bss_end[];
 

@@ -135,7 +135,9 @@ def _command(rom: Path, ddr: Path, mac: str, uart_fd: int, network_fd: int, qmp_
         *["qemu-system-arm", "-M", "mps3-an547,memory-backend=ddr", "-nodefaults", "-display", "none"],
         *["-object", f"memory-backend-file,id=ddr,size={DDR_BYTES},mem-path={path},share=on"],
         *["-kernel", str(rom)],
-        *["-chardev", f"socket,id=uart0,fd={uart_fd}", "-serial", "chardev:uart0"],
+        # The multiplexer's buffer takes bytes ahead of the one-byte UART: flashing is two to four times as fast.
+        # No byte equals its escape character.
+        *["-chardev", f"socket,id=uart0,fd={uart_fd},mux=on", "-echr", "0x200", "-serial", "chardev:uart0"],
         *["-chardev", f"socket,id=qmp,fd={qmp_fd}", "-mon", "chardev=qmp,mode=control"],
         *["-netdev", f"dgram,id=n0,local.type=fd,local.str={network_fd}"],
         *["-net", f"nic,netdev=n0,macaddr={mac},model=lan9118"],

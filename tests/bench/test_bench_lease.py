@@ -13,7 +13,13 @@ import pytest
 from rig.bench.lease import BenchLease, state_folder
 from rig.errors import BenchError
 
-HOLD = "import sys\nfrom rig.bench.lease import BenchLease\nwith BenchLease('b1'):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+HOLD = """\
+import sys
+from rig.bench.lease import BenchLease
+with BenchLease("b1"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 @pytest.fixture(autouse=True)

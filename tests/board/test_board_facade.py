@@ -14,7 +14,8 @@ from fake_board import BUILD, FakeBoard
 from rig.bench import model
 from rig.board.board import Board
 from rig.board.console import ConsoleSilentError
-from rig.board.flash.flasher import Progress
+from rig.board.events import Boot
+from rig.board.flash.flasher import FlashLink, Progress, Region, make_flasher
 from rig.board.identity import IdentityBlock
 from rig.board.image import Image, load_image
 from rig.board.report import BootFailure, Push
@@ -151,6 +152,13 @@ def test_console_is_back_after_a_boot_rom_that_does_not_answer(
     board.console.wait_for_line("still here", soon(), 0)
 
 
+def test_boot_line_is_released_after_a_failed_flash(fake: FakeBoard, open_board: Open, image: Image) -> None:
+    with pytest.raises(BoardError, match="product id"):
+        open_board(flash={"parity": "none", "product_id": 0x413}).flash(image, "always", soon())
+    assert fake.resets == ["rom"]
+    assert not fake.boot
+
+
 def test_board_that_vanishes_in_mid_flash_is_lost_and_closes(fake: FakeBoard, open_board: Open, image: Image) -> None:
     board = open_board()
     with pytest.raises(BoardLostError, match="board lost"):
@@ -184,10 +192,12 @@ def test_board_that_does_not_boot_after_a_verified_flash_is_a_finding_about_the_
     assert not isinstance(caught.value, BoardError)
 
 
-def test_without_a_proven_flash_silence_is_the_benchs(fake: FakeBoard, open_board: Open) -> None:
+def test_without_a_proven_flash_silence_is_the_benchs(fake: FakeBoard, open_board: Open, image: Image) -> None:
     fake.banner = ""
+    board = open_board(boot_budget="50 ms")
+    board.flash(image, "never", soon())
     with pytest.raises(ConsoleSilentError, match="no boot banner") as caught:
-        open_board(boot_budget="50 ms").reset_and_boot(soon())
+        board.reset_and_boot(soon())
     assert "not verified in this run" in (caught.value.hint or "")
 
 
@@ -205,8 +215,10 @@ def test_faults_and_restarts_after_the_boot_are_observed(fake: FakeBoard, open_b
     assert [found.kind for found in board.observations()] == ["fault", "reboot"]
     board.reset_and_boot(soon())
     assert [found.kind for found in board.observations()] == ["fault", "reboot"], "ours is none, theirs stay"
+    fake.say("FAULT assert again", "done again")
+    board.console.wait_for_line("done again", soon(), 0)
     board.flash(image, "always", soon())
-    assert [found.kind for found in board.observations()] == ["fault", "reboot"], "flashing erases no finding"
+    assert [found.kind for found in board.observations()] == ["fault", "reboot", "fault"], "flashing erases no finding"
 
 
 def test_half_a_line_and_an_old_banner_before_the_reset_are_not_the_boot(fake: FakeBoard, open_board: Open) -> None:
@@ -334,6 +346,23 @@ def test_programmer_gets_the_port_and_each_region(
     assert calls == [f"0x08000000 {image.size} {image.flat[:4].hex()}", "0x08020000 64 52474944"]
 
 
+def test_programmer_gets_a_file_with_addresses_of_its_own_untouched_and_once() -> None:
+    notes: list[str] = []
+    config = model.Flash.model_validate({"driver": "command", "command": {"command": ["echo", "{image}", "{address}"]}})
+    flasher = make_flasher(config, FlashLink(None, "/dev/ttyX", notes.append, lambda data: None))
+    elf = Path("/build/app.elf")
+    regions = [Region("image", FLASH, b"text", elf), Region("image", FLASH + 0x1000, b"data", elf)]
+    flasher.program(regions, [], lambda step: None, soon())
+    assert notes == ["run echo /build/app.elf 0x08000000", "| /build/app.elf 0x08000000"]
+
+
+def test_programmer_without_address_cannot_write_the_identity() -> None:
+    config = model.Flash.model_validate({"driver": "command", "command": {"command": ["true", "{image}"]}})
+    flasher = make_flasher(config, FlashLink(None, "/dev/ttyX", lambda text: None, lambda data: None))
+    with pytest.raises(BoardError, match=r"has no \{address\}, so it cannot write the identity region"):
+        flasher.program([Region("identity", 0x0802_0000, bytes(64))], [], lambda step: None, soon())
+
+
 def test_programmer_that_resets_the_board_by_itself(
     fake: FakeBoard, open_board: Open, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,7 +376,8 @@ def test_programmer_that_resets_the_board_by_itself(
 
     monkeypatch.setattr(board, "_open_port", reopen_and_boot)
     board.flash(image, "always", soon())
-    assert board.reset_and_boot(soon()).boot_id == "00000007"
+    board.console.wait_for_event(Boot, soon(), 0)
+    assert board.reset_and_boot(soon()).boot_id == "00000007", "also when it came before anybody asked"
 
 
 def test_if_changed_trusts_the_running_boards_build_id_where_nothing_can_read_back(

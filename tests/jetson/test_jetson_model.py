@@ -117,3 +117,16 @@ def test_decoding_with_cache_equals_full_recompute(engine: Any) -> None:
         full.append(int(logits[-1].argmax()))
     assert cached == full
     assert len(set(full)) > 4, "a model that repeats itself would hide a broken cache"
+
+
+def test_runner_decodes_what_a_full_recompute_decodes(model: Path, engine: Any) -> None:
+    from rig.jetson import runner
+
+    prompt = [11, 222, 33, 44]
+    tokens, stamps, started = runner.Engine(str(model)).generate(prompt, 10)
+    full: list[int] = []
+    for _ in range(10):
+        logits, _ = run(engine, prompt + full)
+        full.append(int(logits[-1].argmax()))
+    assert tokens == full
+    assert [started, *stamps] == sorted([started, *stamps])

@@ -106,6 +106,14 @@ def test_open_load_follows_its_schedule_without_drift(execute: Execute) -> None:
     assert report.schedule.late == sum(value > 1_000_000 for value in lateness)
 
 
+def test_pipeline_has_the_period_before_its_time(execute: Execute) -> None:
+    _, events = execute(requests=3, warmup=0, load={"open": {"every": "150 ms"}})
+    first, second, third = of(events, "request")
+    assert first["pre_start_ns"] < first["intended_ns"]
+    assert first["sent_ns"] <= second["pre_start_ns"] < second["intended_ns"]
+    assert second["sent_ns"] <= third["pre_start_ns"] < third["intended_ns"]
+
+
 def test_open_load_does_not_wait_for_answers(execute: Execute, peer: Peer) -> None:
     peer.fate = lambda request_id: "drop"
     report, _ = execute(requests=20, warmup=0, timeout="300 ms", load={"open": {"every": "1 ms"}})
