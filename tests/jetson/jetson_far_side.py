@@ -58,7 +58,11 @@ def start_sshd(directory: Path, *, host_key_type: str = "ed25519") -> Sshd:
         "UseDNS no\nSubsystem sftp internal-sftp\n"
     )
     assert SSHD is not None
-    process = subprocess.Popen([SSHD, "-D", "-e", "-f", config], stderr=(directory / "log").open("wb"))
+    argv = [SSHD, "-D", "-e", "-f", str(config)]
+    if setpriv := shutil.which("setpriv"):
+        argv = [setpriv, "--pdeathsig", "KILL", *argv]  # a killed test run leaves no server behind
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(argv, stderr=log)
     until = time.monotonic() + 10
     while True:
         try:
