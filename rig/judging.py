@@ -175,10 +175,12 @@ def _alive(info: RunInfo) -> Alive | None:
     if info.bench["board"].get("banner") is not None and not info.board.get("boot"):
         return None
     observations = info.board.get("observations", [])
+    build_id = info.firmware.get("build_id")
     return Alive(
-        image_verified=bool(info.firmware.get("flash", {}).get("verified")),
-        booted=not any(one["kind"] == "no-boot" for one in observations),
-        faults=tuple(one["detail"] for one in observations if one["kind"] in ("fault", "no-boot")),
+        image_verified=bool(info.firmware.get("flash", {}).get("verified"))
+        or (build_id is not None and info.board.get("boot", {}).get("build") == build_id),
+        no_boot="; ".join(one["detail"] for one in observations if one["kind"] == "no-boot"),
+        faults=tuple(one["detail"] for one in observations if one["kind"] == "fault"),
         resets=tuple(one["detail"] for one in observations if one["kind"] == "reboot"),
     )
 

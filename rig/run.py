@@ -186,7 +186,8 @@ def _flash(board: Board, image: Image, plan: Plan, info: RunInfo, phase: PhaseIn
         phase.update(str(step))
 
     report = board.flash(image, plan.firmware.flash, phase.deadline, show)
-    identity = board.ensure_identity(phase.deadline, show)
+    # `never` leaves the board alone; the banner still has to show the right identity.
+    identity = plan.firmware.flash != "never" and board.ensure_identity(phase.deadline, show)
     info.firmware["flash"] = asdict(report) | {"identity_written": identity}
     if report.skipped:
         phase.note = f"{image.path.parent.name}/{image.path.name} is on the board already"

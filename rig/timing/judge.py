@@ -306,8 +306,8 @@ def _judge_alive(evidence: Evidence, seen: Seen) -> CheckResult | None:
     rebooted = len(seen.board_boots) > 1
     troubles = []
     if observed is not None:
-        if not observed.booted:
-            troubles.append("the board did not boot")
+        if observed.no_boot:
+            troubles.append(observed.no_boot)
         troubles += [f"the board reported: {fault}" for fault in observed.faults]
         troubles += list(observed.resets)
     if rebooted:

@@ -49,7 +49,7 @@ ALL = {
     "copies": (DUPLICATES, [count_of(0)]),
     "order": (REORDERING, [count_of(0)]),
 }
-GOOD_BOOT = Alive(image_verified=True, booted=True)
+GOOD_BOOT = Alive(image_verified=True)
 SOUND = Evidence(sentinels=True, ledger=Ledger(requests_sent=300, answers_received=300), alive=GOOD_BOOT)
 NO_RECEIPTS = replace(SOUND, ledger=Ledger(requests_sent=300))
 
@@ -337,7 +337,7 @@ def test_requests_that_vanish_without_unanswered_arp_are_no_proof_against_the_bo
 @pytest.mark.parametrize(
     ("alive", "word"),
     [
-        (replace(GOOD_BOOT, booted=False), "did not boot"),
+        (replace(GOOD_BOOT, no_boot="the board did not boot within 5 s"), "did not boot"),
         (replace(GOOD_BOOT, faults=("FAULT HardFault pc=0x1234",)), "HardFault"),
         (
             replace(GOOD_BOOT, resets=("the board restarted 3 s after the start sentinel (reset=software)",)),
@@ -353,7 +353,7 @@ def test_alive_fails_after_a_verified_flash_and_decides_the_run(alive: Alive, wo
 
 
 def test_dead_board_without_a_verified_image_is_an_error_of_the_bench() -> None:
-    result = run(healthy(300), ALL, replace(SOUND, alive=Alive(image_verified=False, booted=False)))
+    result = run(healthy(300), ALL, replace(SOUND, alive=Alive(image_verified=False, no_boot="not one line on the console")))
     assert result.check("alive").verdict is Verdict.ERROR
     assert result.verdict is Verdict.ERROR
 
