@@ -154,7 +154,7 @@ def _flash(arguments: argparse.Namespace) -> int:
     from rig.board.image import load_image
     from rig.deadline import Deadline
     from rig.progress import TextProgress
-    from rig.run import FLASH_S, find_image
+    from rig.run import FLASH_S, find_image, flash_progress
     from rig.session import Rig
 
     named = Path(arguments.image)
@@ -166,7 +166,7 @@ def _flash(arguments: argparse.Namespace) -> int:
         deadline = Deadline.after(FLASH_S)
         with rig.board(log, 0) as board:
             progress.phase_begins("flash")
-            report = board.flash(image, arguments.mode, deadline, lambda step: progress.update(str(step)))
+            report = board.flash(image, arguments.mode, deadline, lambda step: progress.update(flash_progress(step)))
             board.ensure_identity(deadline)
             note = "unchanged" if report.skipped else f"{report.written / 1024:.1f} KiB written"
             progress.phase_ends("flash", report.seconds, "ok", f"{note}{', verified' if report.verified else ''}")

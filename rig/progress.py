@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import time
 from typing import Protocol, TextIO
+
+REDRAW_S = 0.1
 
 
 class Progress(Protocol):
@@ -42,16 +45,18 @@ class TextProgress:
         self._stream = stream
         self._live = stream.isatty()
         self._phase = ""
+        self._shown_at = 0.0
 
     def run_begins(self, title: str) -> None:
         self._print(title)
 
     def phase_begins(self, name: str) -> None:
-        self._phase = name
+        self._phase, self._shown_at = name, 0.0
         self.update("…")
 
     def update(self, text: str) -> None:
-        if self._live:
+        if self._live and time.monotonic() - self._shown_at >= REDRAW_S:
+            self._shown_at = time.monotonic()
             width = shutil.get_terminal_size().columns - 1
             self._stream.write("\r\x1b[K" + f"  {self._phase:<16} {text}"[:width])
             self._stream.flush()

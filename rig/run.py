@@ -100,7 +100,7 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
     from rig.capture.clock import ClockWatch
     from rig.capture.points import capture_point
     from rig.capture.recorder import Recorder, check_capture
-    from rig.jetson.runs import host_state, start_run, sweep
+    from rig.jetson.runs import host_state, start_run
     from rig.jetson.spec import make_spec
 
     bench, info = rig.bench, record.info
@@ -112,7 +112,6 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
             point = capture_point(bench.capture)
             links = check_capture(rig.host, point, phase.deadline)
             jetson = rig.jetson(phase.deadline)
-            sweep(jetson, phase.deadline)
             info.jetson["host"] = host_state(jetson, phase.deadline)
             board = ends.enter_context(rig.board(record.board_log, phases.start_ns))
             phase.note = (
@@ -120,7 +119,8 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
                 f"capture {point.kind} on {', '.join(link.name for link in links)}"
             )
 
-        # The engine loads while the board is flashed: `engine` waits for what is left of it.
+        # Sweeps what dead runs left, and takes the lease. The engine loads while the board is flashed: the phase
+        # `engine` waits for what is left of it.
         spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=_owner())
         runner = ends.enter_context(start_run(jetson, spec, Deadline.after(ENGINE_S)))
 
@@ -183,7 +183,7 @@ def _measure(
 
 def _flash(board: Board, image: Image, plan: Plan, info: RunInfo, phase: PhaseInProgress) -> None:
     def show(step: FlashProgress) -> None:
-        phase.update(str(step))
+        phase.update(flash_progress(step))
 
     report = board.flash(image, plan.firmware.flash, phase.deadline, show)
     # `never` leaves the board alone; the banner still has to show the right identity.
@@ -194,6 +194,14 @@ def _flash(board: Board, image: Image, plan: Plan, info: RunInfo, phase: PhaseIn
     else:
         phase.note = f"{report.written / 1024:.1f} KiB written"
     phase.note += (", verified" if report.verified else ", not verified") + (", identity written" if identity else "")
+
+
+def flash_progress(step: FlashProgress) -> str:
+    """`write 12.0 of 22.2 KiB, 41 KiB/s, 0.2 s left`."""
+    if step.phase == "erase":
+        return f"erase {step.done} of {step.total} sectors"
+    text = f"{step.phase} {step.done / 1024:.1f} of {step.total / 1024:.1f} KiB, {step.rate / 1024:.0f} KiB/s"
+    return text + (f", {step.left_s:.1f} s left" if step.left_s else "")
 
 
 def _boot(board: Board, image: Image, plan: Plan, own_firmware: bool, info: RunInfo, phase: PhaseInProgress) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rig.timing.limits import format_value
+from rig.plan.units import format_ns
+from rig.timing.metrics.measurement import INFINITE_NS
 from rig.timing.verdict import CheckResult, Verdict
 
 if TYPE_CHECKING:
@@ -32,7 +33,13 @@ def _quantile(check: CheckResult | None, name: str) -> str:
     if check is None or check.summary is None:
         return "-"
     found = next((one for one in check.summary.quantiles if one.name == name), None)
-    return format_value(found.value_ns) if found is not None and found.value_ns is not None else "n/a"
+    if found is None or found.value_ns is None:
+        return "n/a"
+    if found.value_ns == INFINITE_NS:
+        return "lost"
+    # Four digits are enough to look at; the exact value is in the verdicts.
+    magnitude = max(0, len(str(abs(found.value_ns))) - 4)
+    return format_ns(round(found.value_ns, -magnitude))
 
 
 def _checks(run: Judged) -> str:

@@ -298,7 +298,7 @@ class _Holder:
         self._ask_part("relay", {"op": "rules", "rules": self._settings.rules})
         self._board.set_boot0(False)
         if self._board.in_reset:
-            self._board.set_reset(False)
+            self._set_reset(False)
         self._set_power(True)
         self._set_link(True)
 
@@ -312,7 +312,7 @@ class _Holder:
             "spawn": self._spawn,
             "signal": self._signal,
             "connect": self._connect,
-            "reset": self._line(lambda on: self._board.set_reset(on)),
+            "reset": self._line(self._set_reset),
             "boot": self._line(lambda on: self._board.set_boot0(on)),
             "power": self._line(self._set_power),
             "link": self._line(self._set_link),
@@ -329,6 +329,15 @@ class _Holder:
 
         return operation
 
+    def _set_reset(self, asserted: bool) -> None:
+        self._ask_part("serial line", {"op": "board", "listens": False})
+        self._board.set_reset(asserted)
+        self._let_board_listen()
+
+    def _let_board_listen(self) -> None:
+        listens = self._board.running() and not self._board.in_reset
+        self._ask_part("serial line", {"op": "board", "listens": listens})
+
     def _set_power(self, on: bool) -> None:
         if on and not self._board.running():
             self._board.power_off()  # after a crash of the emulator: forget the old one
@@ -340,6 +349,7 @@ class _Holder:
         elif not on:
             self._board.power_off()
             self._ask_part("relay", {"op": "forget"})
+        self._let_board_listen()
         network.set_board_cable(on and self._link_up)
 
     def _set_link(self, up: bool) -> None:

@@ -1,9 +1,12 @@
 """The emulated board: QEMU's MPS3-AN547 (Arm AN547, Cortex-M55, LAN9118 Ethernet) and what drives its lines.
 
 Its flash is the machine's DDR at 0x60000000 in a file of the state folder, so it outlives power; RAM does not. The
-lines: reset low halts the machine (QMP `stop`), its release is `system_reset` and `cont`; BOOT0 is a word of the file
-that the boot ROM samples; power off kills the emulator as a pulled plug would. Nothing but that word is ever written
-into the file while the emulator lives: it would go on running code that it has translated already.
+lines: reset low halts and resets the machine (QMP `stop`, `system_reset`), release lets it run (`cont`); BOOT0 is a
+word of the file that the boot ROM samples; power off kills the emulator, as pulling the plug would. Nothing but that
+word is written into the file while the emulator lives: it would go on running code that it has translated already.
+
+QEMU itself keeps up to 32 received serial bytes that the firmware has not read, also across a reset. So nothing is
+sent to a board in reset (see `serial_line`); what a hung firmware left unread does reach the one that starts next.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ class EmulatedBoard:
         fds = [self._uart.fileno(), self._network.fileno(), theirs.fileno()]
         with theirs, self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                _command(self._rom, self._ddr, self._mac, *fds),
+                _command(self._rom, self._ddr, self._mac, *fds) + (["-S"] if self.in_reset else []),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -69,8 +72,6 @@ class EmulatedBoard:
             if self._qmp is None:
                 raise EOFError("no monitor")
             self._qmp.greet()
-            if self.in_reset:
-                self._qmp.execute("stop")
         except (OSError, EOFError) as error:
             self.power_off()
             raise EmulatorError(f"the emulated board did not start: {error}", self._last_words()) from error
@@ -90,14 +91,15 @@ class EmulatedBoard:
 
     def set_reset(self, asserted: bool) -> None:
         """Hold the board in reset or let it go. Raises EmulatorError."""
+        if asserted == self.in_reset:
+            return
         self.in_reset = asserted
         if not self.running():
             return
         if asserted:
             self._execute("stop")
+            self._execute("system_reset", event="RESET")
             return
-        _drain(self._uart)  # what was sent to a board in reset is lost
-        self._execute("system_reset")
         self._execute("cont")
 
     def set_boot0(self, high: bool) -> None:
@@ -114,11 +116,11 @@ class EmulatedBoard:
         if self.running():
             self._execute("set_link", name="n0", up=up)
 
-    def _execute(self, command: str, **arguments: Any) -> None:
+    def _execute(self, command: str, event: str | None = None, **arguments: Any) -> None:
         try:
             if self._qmp is None:
                 raise EOFError("no monitor")
-            self._qmp.execute(command, **arguments)
+            self._qmp.execute(command, event, **arguments)
         except (OSError, EOFError) as error:
             raise EmulatorError(
                 f"the emulated board does not answer to {command!r}: {error}", self._last_words()
@@ -151,7 +153,7 @@ def _drain(sock: socket.socket) -> None:
 
 
 class _Qmp:
-    """QEMU Machine Protocol, one command at a time; events are passed over. Raises EOFError, OSError, TimeoutError."""
+    """QEMU Machine Protocol, one command at a time. Raises EOFError, OSError, TimeoutError."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -162,15 +164,17 @@ class _Qmp:
             raise OSError("no QMP greeting")
         self.execute("qmp_capabilities")
 
-    def execute(self, command: str, **arguments: Any) -> None:
+    def execute(self, command: str, event: str | None = None, **arguments: Any) -> None:
+        """Run one command; with `event`, wait for that too: `system_reset` only asks, the reset itself comes later."""
         end = time.monotonic() + _QMP_TIMEOUT_S
         self._sock.sendall(json.dumps({"execute": command, "arguments": arguments}).encode())
-        while True:
-            answer = self._read(end)
-            if "error" in answer:
-                raise OSError(answer["error"]["desc"])
-            if "return" in answer:
-                return
+        returned = happened = False
+        while not (returned and (happened or event is None)):
+            message = self._read(end)
+            if "error" in message:
+                raise OSError(message["error"]["desc"])
+            returned = returned or "return" in message
+            happened = happened or message.get("event") == event
 
     def close(self) -> None:
         self._sock.close()

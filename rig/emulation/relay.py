@@ -146,7 +146,7 @@ class _Relay:
         for index, frame in enumerate(frames):
             try:
                 self._emulator.send(frame)
-            except BlockingIOError:  # its queue holds net.unix.max_dgram_qlen datagrams
+            except BlockingIOError:  # it has not read yet what fills the socket's buffer
                 self._counts["waits_for_emulator"] += 1
                 self._waiting = frames[index:]
                 return

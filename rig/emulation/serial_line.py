@@ -100,6 +100,7 @@ class _SerialLine:
         self._hangup = select.poll()
         self._hangup.register(controller, select.POLLIN)
         self._in_use = False
+        self._board_listens = True
         self._opened_or_closed = _watch_opens(path)
         self._to_rig, self._to_board = LinePacer(), LinePacer()
         self._on_line: dict[str, tuple[int, bytes]] = {}  # way -> (arrives at ns, bytes)
@@ -132,9 +133,12 @@ class _SerialLine:
                     return
 
     def _answer(self, request: Message) -> Message:
-        if request["op"] != "counters":
-            return failed(f"the serial line knows no operation {request['op']!r}")
-        return ok(counters=self._counts | {"in_use": self._in_use})
+        if request["op"] == "board":  # without power or in reset it hears nothing
+            self._board_listens = request["listens"]
+            return ok()
+        if request["op"] == "counters":
+            return ok(counters=self._counts | {"in_use": self._in_use})
+        return failed(f"the serial line knows no operation {request['op']!r}")
 
     def _look_who_is_there(self) -> bool:
         """Learn whether anybody has the terminal open; returns whether bytes for the board wait in it."""
@@ -196,6 +200,8 @@ class _SerialLine:
             return 0
 
     def _write_to_board(self, data: bytes) -> int:
+        if not self._board_listens:
+            return 0
         try:
             return self._uart.send(data)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):

@@ -988,7 +988,7 @@ def command_run() -> int:
     line, rest = read_first_line()
     try:
         spec = json.loads(line.decode("utf-8"))
-        if not re.match(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", spec["run_id"]):
+        if not re.match(r"^\w[\w=.-]{0,199}$", spec["run_id"]):
             raise ValueError("run id %r" % spec["run_id"])
     except (ValueError, KeyError, TypeError) as error:
         say("error", code="spec", what="the spec cannot be used: %s" % first_line(error), hint="")

@@ -15,8 +15,8 @@ REQUEST_TOKENS: Final = {"token-v1": 732, "token-v2": 354}
 """Most prompt tokens that a request can carry without IP fragments: 1472 bytes less header and answer count."""
 
 WARMUP_GIVE_UP: Final = 3
-PREPARE_S: Final = 120.0
-"""Of the runner's own deadline: engine load, waiting for the capture, the board and the network."""
+PREPARE_S: Final = 900.0
+"""Of the runner's own deadline: engine load, and waiting for flash, capture, boot and network before `go`."""
 TOKEN_S: Final = 0.05
 """Slowest decode step that a bound allows for."""
 

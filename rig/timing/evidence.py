@@ -57,8 +57,8 @@ class Alive:
     """How the board behaved from the reset after flashing to the end of the run.
 
     image_verified: the image on the board is proven to be the plan's (read-back, or banner with the right build id).
-    no_boot: what was seen instead of its banner within the budget; empty when it came. faults: its `FAULT` lines. resets: what its console said about resets
-    that nobody asked for, one sentence each.
+    no_boot: what was seen instead of its banner within the budget; empty when it came. faults: its `FAULT` lines.
+    resets: what its console said about resets that nobody asked for, one sentence each.
     """
 
     image_verified: bool

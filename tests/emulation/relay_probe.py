@@ -29,6 +29,8 @@ def main() -> None:
     enter_namespace()
     control, control_theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     wire, board = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for sock in (wire, board):  # small, so that a burst has to wait at the relay and cannot flood this program
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
     relay = os.fork()
     if relay == 0:
         control.close()
@@ -41,6 +43,10 @@ def main() -> None:
     sent_ns = time.monotonic_ns()
     for frame in frames:
         ports["board-port"].send(frame)
+    end = time.monotonic() + 10  # the board reads nothing until the relay has taken all
+    while ask(control, {"op": "counters"}, 5.0)["counters"]["to-board"]["received"] < len(frames):
+        if time.monotonic() > end:
+            break
     last_ns = collect(control, board, ports, seen, len(frames))
     counters = ask(control, {"op": "counters"}, 5.0)["counters"]
     control.close()

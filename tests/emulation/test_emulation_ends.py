@@ -240,11 +240,13 @@ def test_served_bench_is_joined_and_outlives_who_joined(served: Controller) -> N
     assert served.left_after(0.0) == served.members
 
 
-def test_what_a_client_started_and_set_ends_with_it(served: Controller) -> None:
+def test_what_a_client_started_and_set_ends_with_it(served: Controller, tmp_path: Path) -> None:
+    goodbye = 'trap "echo asked to stop; exit" TERM; echo running; sleep 999 & wait'
     rule = Impairment.model_validate({"loss": "100 %"})
     with open_bench(bench_file()) as watching:
         with open_bench(bench_file()) as bench:
-            bench.host.spawn(["sleep", "999"], stdout=Path("/dev/null"), stderr=Path("/dev/null"))
+            bench.host.spawn(["sh", "-c", goodbye], stdout=tmp_path / "out", stderr=tmp_path / "err")
+            await_true(lambda: (tmp_path / "out").read_text() == "running\n")
             bench.set_impairment([rule])
             bench.lines.set_boot(True)
             bench.lines.set_reset(True)
@@ -252,6 +254,7 @@ def test_what_a_client_started_and_set_ends_with_it(served: Controller) -> None:
             assert "999" in processes(watching)
         await_true(lambda: "999" not in processes(watching))
         now = watching.status()
+        assert (tmp_path / "out").read_text() == "running\nasked to stop\n"
         assert (now["boot0"], now["in_reset"], now["link"], now["power"]) == (False, False, True, True)
         assert "1000" in processes(watching), "the other controller's process must not be harmed"
 

@@ -88,13 +88,18 @@ def test_same_seed_same_fate_whatever_the_other_direction_does() -> None:
     assert run(schedule(rule), numbered(200)) != run(schedule(Rule(**{**rule.__dict__, "seed": 8})), numbered(200))
 
 
+def test_directions_of_one_rule_draw_independently() -> None:
+    rule = Rule(loss=0.5)
+    assert run(schedule(rule), numbered(100)) != run(schedule(rule, direction="from-board"), numbered(100))
+
+
 def test_two_rules_of_one_seed_draw_independently() -> None:
-    once = schedule(Rule(loss=0.5))
-    twice = schedule(Rule(loss=0.5), Rule(loss=0.5))
-    run(once, numbered(2000))
-    run(twice, numbered(2000))
-    assert 900 < once.counters.released < 1100
-    assert 400 < twice.counters.released < 600
+    rule = Rule(jitter_ns=3 * MS)
+    once = [at for at, _ in run(schedule(rule), numbered(20, 10 * MS))]
+    twice = [at for at, _ in run(schedule(rule, rule), numbered(20, 10 * MS))]
+    assert [second - first for first, second in zip(once, twice, strict=True)] != [
+        first - n * 10 * MS for n, first in enumerate(once)
+    ]
 
 
 def test_loss_of_everything_and_of_nothing() -> None:
@@ -144,6 +149,16 @@ def test_late_next_frame_does_not_count_as_reordering() -> None:
     arrivals = [(0, b"a"), (MS, b"b"), (MS + HOLD_MAX_NS, b"c")]
     assert run(made, arrivals) == [(0, b"a"), (MS + HOLD_MAX_NS, b"b"), (MS + HOLD_MAX_NS, b"c")]
     assert made.counters.reordered == 0
+
+
+def test_hold_ends_in_its_place_when_the_relay_wakes_late() -> None:
+    made = schedule(Rule(reorder=1.0, select={"every": 2}))
+    made.arrive(0, b"a")
+    made.arrive(0, b"b")
+    assert made.release(0) == [b"a"]
+    made.arrive(HOLD_MAX_NS + MS, b"c")
+    assert made.release(HOLD_MAX_NS + 2 * MS) == [b"b", b"c"]
+    assert (made.counters.reordered, made.counters.hold_expired) == (0, 1)
 
 
 def test_rate_serialises_frames_by_their_captured_length() -> None:

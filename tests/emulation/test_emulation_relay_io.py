@@ -45,12 +45,13 @@ def test_frames_pass_unchanged_and_every_port_sees_its_share() -> None:
     assert not any(counters[key] for key in ("copy_errors", "link_down", "kernel_drops"))
 
 
-def test_burst_beyond_the_emulators_queue_is_not_lost() -> None:
-    frames = [frame(n, 1514) for n in range(60)]
+def test_burst_beyond_what_the_emulator_queues_is_not_lost() -> None:
+    frames = [frame(n, 700) for n in range(60)]
     result = probe([], frames)
     assert result["seen"]["board"] == hexes(frames)
     assert result["seen"]["board-port"] == hexes(frames)
     assert result["counters"]["kernel_drops"] == 0
+    assert result["counters"]["waits_for_emulator"] > 0
 
 
 def test_vlan_tag_survives() -> None:

@@ -9,7 +9,6 @@ import socket
 import termios
 import threading
 import time
-import tty
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -63,8 +62,7 @@ class Line:
 
     def open(self, baud: int = termios.B115200) -> int:
         fd = os.open(self.path, os.O_RDWR | os.O_NOCTTY)
-        tty.setraw(fd)
-        attributes = termios.tcgetattr(fd)
+        attributes = termios.tcgetattr(fd)  # raw as the line made it; setting it anew could flush
         attributes[4] = attributes[5] = baud
         termios.tcsetattr(fd, termios.TCSANOW, attributes)
         self.await_counters(lambda counters: counters["in_use"] == 1)

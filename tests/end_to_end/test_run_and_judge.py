@@ -75,7 +75,7 @@ def test_the_capture_alone_can_be_judged_with_a_plan(run, place) -> None:
 def test_tshark_opens_the_capture_with_our_dissector(run) -> None:
     record, _ = run
     done = subprocess.run(
-        ["tshark", "-n", "-r", record / "capture.pcapng", "-X", f"lua_script:{DISSECTOR}", "-Y", "token_v2"],
+        ["tshark", "-n", "-r", record / "capture.pcapng", "-X", f"lua_script:{DISSECTOR}", "-Y", "token"],
         capture_output=True,
         text=True,
         check=True,

@@ -19,6 +19,9 @@ from rig.jetson.runs import host_state, start_run, sweep
 from rig.jetson.session import JetsonSession
 from rig.jetson.spec import make_spec
 
+RUN_ID = "20260131T120000Z-a1b2c3.001-zero-copy-latency-firmware.variant=zero_copy-npu.first_token=" + "2-ms" * 16
+"""As long, and with such characters, as the runs of a matrix have."""
+
 LEDGER = ("requests_sent", "answered", "answers_received", "unexpected", "timeouts")
 
 Events = list[dict[str, Any]]
@@ -31,7 +34,7 @@ def execute(jetson: Jetson, host: LocalHost, peer: Peer, tmp_path: Path) -> Exec
 
     def run_it(**changes: Any) -> tuple[RunnerReport, Events]:
         deadline = Deadline.after(30)
-        spec = make_spec(inference(**changes), bench_with(jetson, peer.port), run_id="run-1", owner="tester")
+        spec = make_spec(inference(**changes), bench_with(jetson, peer.port), run_id=RUN_ID, owner="tester")
         path = tmp_path / "jetson.jsonl"
         with JetsonSession(jetson, host, deadline) as session, start_run(session, spec, deadline) as run:
             run.wait_ready(deadline)

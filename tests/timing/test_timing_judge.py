@@ -353,7 +353,9 @@ def test_alive_fails_after_a_verified_flash_and_decides_the_run(alive: Alive, wo
 
 
 def test_dead_board_without_a_verified_image_is_an_error_of_the_bench() -> None:
-    result = run(healthy(300), ALL, replace(SOUND, alive=Alive(image_verified=False, no_boot="not one line on the console")))
+    result = run(
+        healthy(300), ALL, replace(SOUND, alive=Alive(image_verified=False, no_boot="not one line on the console"))
+    )
     assert result.check("alive").verdict is Verdict.ERROR
     assert result.verdict is Verdict.ERROR
 
