@@ -1,3 +1,3 @@
-"""Lets pytest collect plans: see rig/pytest_plugin.py."""
+"""Lets pytest collect plans: see docs/pytest.md."""
 
 pytest_plugins = ["rig.pytest_plugin"]

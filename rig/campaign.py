@@ -1,29 +1,34 @@
 """All runs of one invocation: opens the bench when the first run needs it, runs, judges, keeps what came out.
 
-pytest and `rig run` both stand on this.
+`PlanRuns` says which run of a plan comes next, and compares its points after the last. pytest and `rig run` both stand
+on this.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
 from rig.errors import RigError
-from rig.judging import judge_record, metric_name
+from rig.judging import check_wireshark, judge_comparisons, judge_record, metric_name, set_comparisons
 from rig.plan.load import PlanFile, Point
+from rig.plan.order import interleaved
 from rig.progress import Progress
-from rig.record import VERDICTS, RunSet, write_atomic
+from rig.record import VERDICTS, RunSet, load_run, runs_of, write_atomic
 from rig.run import run_point, title
 from rig.session import Rig
-from rig.timing.expectation import Outcome, outcome
-from rig.timing.verdict import PointResult, Verdict, unjudged
+from rig.timing.comparison import COMPARISON
+from rig.timing.expectation import Outcome, outcome, outcome_of_comparison
+from rig.timing.verdict import CheckResult, PointResult, Verdict, unjudged
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One run with its verdicts. record: its folder; None when there was no run (skipped, or no bench)."""
+    """One run with its verdicts. title: `plan[point]`, of several runs of it `plan[point] 2/5`. record: its folder;
+    None when there was no run (skipped, or no bench)."""
 
     title: str
     result: PointResult
@@ -33,7 +38,21 @@ class Judged:
     @property
     def verdict(self) -> Verdict:
         """The run's verdict as the plan wants to see it: PASS when its expectation is met."""
-        return Verdict.PASS if self.outcome.green and self.result.verdict is not Verdict.SKIP else self.result.verdict
+        return self.outcome.verdict
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One comparison over a plan's runs of one set. title: as pytest spells it, `plan::comparison`."""
+
+    title: str
+    result: CheckResult
+    outcome: Outcome
+
+    @property
+    def verdict(self) -> Verdict:
+        """As the plan wants to see it."""
+        return self.outcome.verdict
 
 
 class Campaign:
@@ -51,15 +70,17 @@ class Campaign:
         *,
         firmware: Path | None = None,
         instance: str | None = None,
+        set_id: str | None = None,
     ) -> None:
+        """set_id: the set to make or join; without it a new one. instance: see `Rig.of`."""
         self._opener = Rig.of(bench, instance=instance)
-        self._records, self._command = records, command
-        self._progress, self._firmware = progress, firmware
+        self._records, self._command, self._set_id = records, command, set_id
+        self.progress = progress
+        self._firmware = firmware
         self._stack = contextlib.ExitStack()
         self._rig: Rig | None = None
         self._runs: RunSet | None = None
         self._no_bench: RigError | None = None
-        self.done: list[Judged] = []
 
     def __enter__(self) -> Campaign:
         return self
@@ -91,13 +112,17 @@ class Campaign:
                 raise
         return self._rig
 
-    def run(self, plan_file: PlanFile, point: Point) -> Judged:
-        """Run one point and judge it; what the rig cannot do becomes ERROR, never an exception."""
-        judged = self._run(plan_file, point)
-        self.done.append(judged)
-        return judged
+    def runs(self) -> RunSet:
+        """The set that this campaign's records go to; made, or joined, on first use."""
+        if self._runs is None:
+            self._runs = RunSet.create(self._records, self._command, self._set_id)
+        return self._runs
 
-    def _run(self, plan_file: PlanFile, point: Point) -> Judged:
+    def run(self, plan_file: PlanFile, point: Point, attempt: int = 1) -> Judged:
+        """Run one point and judge it; what the rig cannot do becomes ERROR, never an exception.
+
+        attempt: counts the times that this point is tried in one set, for run.json.
+        """
         name = title(plan_file, point)
         try:
             rig = self.rig()
@@ -105,14 +130,42 @@ class Campaign:
             if missing:
                 reason = f"bench {rig.bench.bench!r} lacks {', '.join(missing)}, which the plan requires"
                 return self._without_run(plan_file, point, Verdict.SKIP, reason, None)
-            if self._runs is None:
-                self._runs = RunSet.create(self._records, self._command)
-            record = run_point(rig, plan_file, point, self._runs, self._progress, self._firmware)
+            check_wireshark(plan_file)
+            record = run_point(rig, plan_file, point, self.runs(), self.progress, self._firmware, attempt)
             result, _ = judge_record(record.directory)
             write_atomic(record.directory / VERDICTS, result.to_json().encode())
         except RigError as error:
             return self._without_run(plan_file, point, Verdict.ERROR, f"{error.side} failed: {error.what}", error)
         return Judged(name, result, outcome(result, point.plan.expect), record.directory)
+
+    def compare(self, plan_file: PlanFile, runs: Sequence[tuple[Point, Judged]]) -> PointResult:
+        """Judge the plan's comparisons over its records of the set, and keep that in `comparisons-<plan>.json` there.
+
+        runs: those of this campaign, in the order in which they ran. Records of the same plan that are in the set
+        besides, as of a worker that crashed, count as they do offline. A RigError becomes ERROR.
+        """
+        results = {judged.record: judged.result for _, judged in runs if judged.record is not None}
+        try:
+            found = set_comparisons(list(self._records_of(plan_file, results)))
+            if not found:
+                made = [(point.name, judged.result) for point, judged in runs if judged.record is not None]
+                return judge_comparisons(plan_file, made)
+            [compared] = found
+            path = self.runs().directory / f"comparisons-{plan_file.plan.plan}.json"
+            write_atomic(path, compared.to_json().encode())
+        except RigError as error:
+            checks = [(name, COMPARISON) for name in plan_file.plan.comparisons]
+            reason = f"{error.side} failed: {error.what}"
+            plan = plan_file.plan.plan
+            return unjudged(plan, "", "", 0, checks, Verdict.ERROR, reason, seen=error.seen, hint=error.hint)
+        return compared
+
+    def _records_of(
+        self, plan_file: PlanFile, results: Mapping[Path, PointResult]
+    ) -> Iterator[tuple[Path, PointResult]]:
+        for record in runs_of(self._runs.directory) if self._runs else []:
+            if load_run(record).plan_sha256 == plan_file.sha256:
+                yield record, results[record] if record in results else judge_record(record)[0]
 
     def _without_run(
         self, plan_file: PlanFile, point: Point, verdict: Verdict, reason: str, error: RigError | None
@@ -130,3 +183,64 @@ class Campaign:
             hint=error.hint if error else None,
         )
         return Judged(title(plan_file, point), result, outcome(result, point.plan.expect), None)
+
+
+class PlanRuns:
+    """The runs of one plan, one at a time: points interleaved, each as often as `repeat` says; then the comparisons.
+
+    Iterating makes the runs. A point that could not be run at all (skipped, or no bench) is not tried again.
+    """
+
+    def __init__(self, campaign: Campaign, plan_file: PlanFile, points: Sequence[Point]) -> None:
+        self._campaign = campaign
+        self._plan_file = plan_file
+        self._pending = interleaved(points, plan_file.plan.repeat)
+        self._done: list[tuple[Point, Judged]] = []
+
+    def __iter__(self) -> Iterator[tuple[Point, Judged]]:
+        while (point := self.upcoming()) is not None:
+            yield point, self.make(point)
+
+    def upcoming(self, names: Collection[str] | None = None) -> Point | None:
+        """The point whose turn it is, on the way to the last run of these points (default: all); None after that.
+
+        Where points run once each that is the first of them; else the plan's next one, whose order counts.
+        """
+        wanted = [point for point in self._pending if names is None or point.name in names]
+        if not wanted:
+            return None
+        return self._pending[0] if self._plan_file.plan.repeat > 1 else wanted[0]
+
+    def make(self, point: Point) -> Judged:
+        """Make the next run of this point. Raises what the rig did not expect; its further runs are then dropped."""
+        self._pending.pop(next(index for index, one in enumerate(self._pending) if one.name == point.name))
+        try:
+            judged = self._campaign.run(self._plan_file, point)
+        except Exception:
+            self._drop(point)
+            raise
+        repeat = self._plan_file.plan.repeat
+        if judged.record is None:
+            self._drop(point)
+        elif repeat > 1:
+            judged = replace(judged, title=f"{judged.title} {len(self.of(point.name)) + 1}/{repeat}")
+        self._done.append((point, judged))
+        return judged
+
+    def of(self, name: str) -> list[Judged]:
+        """The runs of one point so far."""
+        return [judged for point, judged in self._done if point.name == name]
+
+    def compared(self) -> list[Compared]:
+        """The plan's comparisons, once its points are over."""
+        plan = self._plan_file.plan
+        if not plan.comparisons:
+            return []
+        result = self._campaign.compare(self._plan_file, self._done)
+        return [
+            Compared(f"{plan.plan}::{check.check}", check, outcome_of_comparison(check, plan.expect))
+            for check in result.checks
+        ]
+
+    def _drop(self, point: Point) -> None:
+        self._pending = [one for one in self._pending if one.name != point.name]

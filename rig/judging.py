@@ -5,14 +5,15 @@ Reads the record's files, hands plain data to `rig.timing`, writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rig.bench.load import hardware_bench
-from rig.errors import InternalError, RigError
+from rig.errors import InternalError, PlanError, RigError
 from rig.plan.limits import effective_limits
-from rig.plan.load import PlanFile, Point, load_plan_bytes
+from rig.plan.load import PlanFile, Point, counted, load_plan_bytes
 from rig.record import RunInfo, load_run
 from rig.timing.evidence import Alive, Evidence, Ledger
 from rig.timing.limits import LimitSpec
@@ -21,9 +22,21 @@ from rig.timing.verdict import PointResult, Verdict, unjudged
 if TYPE_CHECKING:
     from rig.bench.model import BenchFile
     from rig.jetson.report import RunnerReport
+    from rig.timing.flows import Dissected
+    from rig.timing.metrics.measurement import Decoding
+    from rig.timing.table import FrameTable
+
+ReadProgress: TypeAlias = Callable[[int, int], None]
+"""Called with (bytes of the capture read, bytes in all)."""
+
+WIRESHARK_S = 3600.0
+"""tshark dissects about 9,000 frames a second."""
+WIRESHARK_CHECK_S = 30.0
 
 
-def judge_record(directory: Path, plan_file: PlanFile | None = None) -> tuple[PointResult, Point]:
+def judge_record(
+    directory: Path, plan_file: PlanFile | None = None, progress: ReadProgress | None = None
+) -> tuple[PointResult, Point]:
     """Judge one run record, by its own plan or by `plan_file` (the point of the same name).
 
     A run that ended in an error gives ERROR for every check; one that was interrupted or never finished gives
@@ -34,7 +47,7 @@ def judge_record(directory: Path, plan_file: PlanFile | None = None) -> tuple[Po
         plan_file = load_plan_bytes((directory / "plan.yaml").read_bytes(), Path(info.plan_file))
     point = plan_file.point(info.point)
     bench = info.bench
-    e_ns, profile = int(_duration_ns(bench["uncertainty"]["declared"])), str(bench["profile"])
+    e_ns, profile = recorded_e_ns(bench), str(bench["profile"])
     unfinished = _unfinished(info)
     if unfinished is not None:
         verdict, reason, seen, hint = unfinished
@@ -44,21 +57,27 @@ def judge_record(directory: Path, plan_file: PlanFile | None = None) -> tuple[Po
     from rig.capture.reader import read_capture
     from rig.timing.judge import judge
 
-    table = read_capture(directory / "capture.pcapng")
+    addresses, evidence = bench_addresses(bench), evidence_of(info, _runner_report(directory))
+    capture = directory / "capture.pcapng"
+    table, evidence = _with_directions(read_capture(capture, progress), info, addresses["board"], evidence)
     result = judge(
         table,
         point.plan,
         limit_specs(point, plan_file.path, profile),
-        evidence_of(info, _runner_report(directory)),
-        bench_addresses(bench),
+        evidence,
+        addresses,
         e_ns,
         profile,
         point=point.name,
+        decoding=_decoding(directory, point),
+        dissected=_dissected(capture, table, point),
     )
     return result, point
 
 
-def judge_capture(capture: Path, plan_file: PlanFile, point: Point, file: BenchFile) -> PointResult:
+def judge_capture(
+    capture: Path, plan_file: PlanFile, point: Point, file: BenchFile, progress: ReadProgress | None = None
+) -> PointResult:
     """Judge a capture that is no record of ours: nothing is known of the run but what the file shows.
 
     file: the bench file says which address is whose, the uncertainty e and the profile whose limits apply.
@@ -73,8 +92,9 @@ def judge_capture(capture: Path, plan_file: PlanFile, point: Point, file: BenchF
     else:
         bench = hardware_bench(file)
         addresses = {"board": bench.board.identity.address, "jetson": bench.jetson.bench_address}
+    table = read_capture(capture, progress)
     return judge(
-        read_capture(capture),
+        table,
         point.plan,
         limit_specs(point, plan_file.path, file.profile),
         Evidence(frames_twice=file.capture is not None and file.capture.duplication),
@@ -82,7 +102,79 @@ def judge_capture(capture: Path, plan_file: PlanFile, point: Point, file: BenchF
         file.uncertainty.declared,
         file.profile,
         point=point.name,
+        dissected=_dissected(capture, table, point),
     )
+
+
+def judge_comparisons(plan_file: PlanFile, runs: Sequence[tuple[str, PointResult]]) -> PointResult:
+    """Judge the comparisons of a plan over its runs of one set, as (point, result) in the order in which they ran.
+
+    Its checks are the comparisons. One whose points were not both run, or that has no bound, is SKIP.
+    """
+    from rig.timing.comparison import compare
+    from rig.timing.verdict import worst
+
+    specs: dict[str, list[LimitSpec]] = {}
+    for name, comparison in plan_file.plan.comparisons.items():
+        key = "difference" if comparison.difference is not None else "ratio"
+        bound = comparison.difference or comparison.ratio
+        if bound is not None:
+            line, column = plan_file.position("comparisons", name, key)
+            specs[name] = [LimitSpec(key, bound, str(plan_file.path), line, column)]
+    checks = compare(plan_file.plan, runs, specs)
+    profile, e_ns = (runs[0][1].profile, max(result.e_ns for _, result in runs)) if runs else ("", 0)
+    return PointResult(plan_file.plan.plan, "", profile, e_ns, worst(check.verdict for check in checks), checks)
+
+
+def set_comparisons(runs: Sequence[tuple[Path, PointResult]], plan_file: PlanFile | None = None) -> list[PointResult]:
+    """The comparisons over records of one set that were judged, one result per plan that has any and
+    of which several points ran.
+
+    runs: (record, result) in the order in which they ran. plan_file: the plan that they were judged by, if not their
+    own.
+    """
+    return [compared for _, compared in comparisons_by_plan(runs, plan_file)]
+
+
+def comparisons_by_plan(
+    runs: Sequence[tuple[Path, PointResult]], plan_file: PlanFile | None = None
+) -> list[tuple[PlanFile, PointResult]]:
+    """The same, each with the plan that says which of them must fail."""
+    by_plan: dict[str, tuple[PlanFile, list[tuple[str, PointResult]]]] = {}
+    for directory, result in runs:
+        info = load_run(directory)
+        if info.plan_sha256 not in by_plan:
+            text = (directory / "plan.yaml").read_bytes()
+            by_plan[info.plan_sha256] = plan_file or load_plan_bytes(text, Path(info.plan_file)), []
+        by_plan[info.plan_sha256][1].append((info.point, result))
+    return [
+        (plan, judge_comparisons(plan, mine))
+        for plan, mine in by_plan.values()
+        if plan.plan.comparisons and len({point for point, _ in mine}) > 1
+    ]
+
+
+def check_wireshark(plan_file: PlanFile) -> None:
+    """Raise PlanError when tshark does not understand a filter or field of the plan's flows; quick without any."""
+    flows = {
+        (name, flow.filter, flow.key): flow
+        for point in plan_file.points
+        for name, flow in point.plan.flows.items()
+        if flow.filter is not None or flow.key is not None
+    }
+    if not flows:
+        return
+    from rig.capture.columns import wireshark_fault
+    from rig.deadline import Deadline
+
+    faults = []
+    deadline = Deadline.after(WIRESHARK_CHECK_S)
+    for (name, _, _), flow in flows.items():
+        found = wireshark_fault(flow, deadline)
+        if found is not None:
+            faults.append(plan_file.document.fault(("flows", name, found[0]), f"tshark refuses it: {found[1]}"))
+    if faults:
+        raise PlanError(f"{plan_file.path} has {counted(faults)}", faults=faults)
 
 
 def limit_specs(point: Point, path: Path, profile: str) -> dict[str, Sequence[LimitSpec]]:
@@ -95,6 +187,28 @@ def limit_specs(point: Point, path: Path, profile: str) -> dict[str, Sequence[Li
             found.append(LimitSpec(limit.key, limit.bound, str(path), line, column, str(limit.path[0])))
         specs[name] = found
     return specs
+
+
+def _decoding(directory: Path, point: Point) -> Decoding | None:
+    """The Jetson's own events, where a check asks for them."""
+    path = directory / "jetson.jsonl"
+    if not path.exists() or all(getattr(one.metric, "source", "") != "jetson" for one in point.plan.checks.values()):
+        return None
+    from rig.jetson.decoding import read_decoding
+
+    try:
+        return read_decoding(path)
+    except RigError as error:
+        raise InternalError(f"{path} cannot be read: {error.what}") from error
+
+
+def _dissected(capture: Path, table: FrameTable, point: Point) -> Dissected | None:
+    if all(flow.filter is None and flow.key is None for flow in point.plan.flows.values()):
+        return None
+    from rig.capture.columns import dissect_columns
+    from rig.deadline import Deadline
+
+    return dissect_columns(capture, table, point.plan.flows.values(), Deadline.after(WIRESHARK_S))
 
 
 def metric_name(check: Any) -> str:
@@ -149,7 +263,37 @@ def evidence_of(info: RunInfo, report: RunnerReport | None) -> Evidence:
         degraded=tuple(degraded),
         recording=tuple(recording),
         frames_twice=bool(capture.get("duplicates")),
+        timing_notes=_timing_notes(info),
         alive=_alive(info),
+    )
+
+
+def recorded_e_ns(bench: Mapping[str, Any]) -> int:
+    """e of a recorded bench: what its calibration gave at the time, else what its file declares."""
+    uncertainty = bench["uncertainty"]
+    return int(uncertainty["e_ns"]) if "e_ns" in uncertainty else int(_duration_ns(uncertainty["declared"]))
+
+
+def _timing_notes(info: RunInfo) -> tuple[str, ...]:
+    notes = [text for text in [info.bench["uncertainty"].get("note")] if text]
+    if info.capture and not info.capture.get("wire", True):
+        notes.append(
+            "stamped on the Jetson, before the wire for what it sends: these times do not tell the board's share from "
+            "the Jetson's"
+        )
+    return tuple(notes)
+
+
+def _with_directions(table: FrameTable, info: RunInfo, board: str, evidence: Evidence) -> tuple[FrameTable, Evidence]:
+    """At a tap, whose interfaces show one direction each: frames on the wrong one are a finding."""
+    from rig.timing.direction import wrong_way
+
+    astray = wrong_way(table, [one.get("direction", "both") for one in info.capture.get("interfaces", [])], board)
+    if astray is None:
+        return table, evidence
+    return (
+        replace(table, findings=(*table.findings, astray.finding)),
+        replace(evidence, frames_twice=evidence.frames_twice or astray.joined),
     )
 
 
@@ -164,11 +308,17 @@ def _ledger(info: RunInfo, report: RunnerReport | None) -> Ledger:
 
 
 def _carrier_changes(info: RunInfo) -> int:
-    """Carrier changes between the first and the last sentinel; those while the board boots void nothing."""
-    sentinels = [one["time_ns"] for one in info.capture.get("sentinels", []) if one["kind"] in (1, 2)]
-    if not sentinels:
+    """Carrier changes between the first and the last sentinel; those while the board boots void nothing.
+
+    Without an end sentinel in the capture everything up to its end counts: a lost carrier may be why there is none.
+    """
+    sentinels = info.capture.get("sentinels", [])
+    starts = [one["time_ns"] for one in sentinels if one["kind"] in (1, 2)]
+    ends = [one["time_ns"] for one in sentinels if one["kind"] == 2]
+    if not starts:
         return 0
-    return sum(min(sentinels) <= one["time_ns"] <= max(sentinels) for one in info.capture.get("carrier", []))
+    until = max(ends, default=info.capture["stopped_ns"])
+    return sum(min(starts) <= one["time_ns"] <= until for one in info.capture.get("carrier", []))
 
 
 def _alive(info: RunInfo) -> Alive | None:
@@ -181,7 +331,7 @@ def _alive(info: RunInfo) -> Alive | None:
         or (build_id is not None and info.board.get("boot", {}).get("build") == build_id),
         no_boot="; ".join(one["detail"] for one in observations if one["kind"] == "no-boot"),
         faults=tuple(one["detail"] for one in observations if one["kind"] == "fault"),
-        resets=tuple(one["detail"] for one in observations if one["kind"] == "reboot"),
+        resets=tuple(one["detail"] for one in observations if one["kind"] in ("reboot", "silent")),
     )
 
 
@@ -191,8 +341,12 @@ def _unfinished(info: RunInfo) -> tuple[Verdict, str, str | None, str | None] | 
     if info.outcome == "error" and info.error:
         reason = f"{info.error['side']} failed in phase `{info.error['phase']}`: {info.error['what']}"
         return Verdict.ERROR, reason, info.error["seen"], info.error["hint"]
-    last = info.phases[-1].name if info.phases else "its start"
-    return Verdict.INCONCLUSIVE, f"the run was {info.outcome} and ended after phase `{last}`", None, "run it again"
+    broken = next((phase.name for phase in info.phases if phase.outcome == "failed"), None)
+    if broken is not None:
+        return Verdict.INCONCLUSIVE, f"the run was interrupted in phase `{broken}`", None, "run it again"
+    last = f"after phase `{info.phases[-1].name}`" if info.phases else "before its first phase was over"
+    how = "was killed" if info.outcome == "running" else "was interrupted"
+    return Verdict.INCONCLUSIVE, f"the run {how} {last}", None, "run it again"
 
 
 def _runner_report(directory: Path) -> RunnerReport | None:

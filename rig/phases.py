@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from rig.board.report import BootFailure
 from rig.deadline import Deadline
 from rig.errors import RigError
 from rig.progress import Progress
@@ -46,7 +47,7 @@ class Phases:
             outcome = "ok"
         except BaseException as error:
             self.failed = self.failed or name
-            current.note = error.what if isinstance(error, RigError) else type(error).__name__
+            current.note = _what_ended_it(error)
             raise
         finally:
             took = time.monotonic_ns() - began
@@ -55,3 +56,11 @@ class Phases:
             )
             self._record.save()
             self._progress.phase_ends(name, took / 1e9, outcome, current.note)
+
+
+def _what_ended_it(error: BaseException) -> str:
+    if isinstance(error, RigError):
+        return error.what
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted" + (f" by {error}" if str(error) else "")
+    return str(error) if isinstance(error, BootFailure) else type(error).__name__

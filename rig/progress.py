@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol, TextIO
 
 REDRAW_S = 0.1
@@ -20,6 +23,39 @@ class Progress(Protocol):
         """How far the phase that runs now has come, such as `12.0 of 28.4 KiB, 18 KiB/s, 1 s left`."""
 
     def phase_ends(self, name: str, seconds: float, outcome: str, note: str) -> None: ...
+
+
+ERASE = "\r\x1b[K"
+
+
+def live_line(phase: str, text: str) -> str:
+    """What takes the place of the terminal's last line while `phase` runs."""
+    width = shutil.get_terminal_size().columns - 1
+    return ERASE + f"  {phase:<16} {text}"[:width]
+
+
+def phase_line(name: str, seconds: float, outcome: str, note: str) -> str:
+    """What stays of a phase that is over."""
+    mark = "" if outcome == "ok" else f"{outcome.upper()}  "
+    return f"  {name:<16} {seconds:6.2f} s  {mark}{note}".rstrip()
+
+
+def reading_progress(path: Path, stream: TextIO) -> Callable[[int, int], None] | None:
+    """Shows on a terminal how much of a capture file has been read; None where there is no terminal."""
+    if not stream.isatty():
+        return None
+    began = time.monotonic()
+
+    def show(done: int, size: int) -> None:
+        if done >= size:
+            stream.write(ERASE)
+        elif (took := time.monotonic() - began) >= REDRAW_S:
+            left_s = took * (size - done) / max(done, 1)
+            megabytes = f"{done / 1e6:.0f} of {size / 1e6:.0f} MB"
+            stream.write(live_line("read", f"{path.name}: {megabytes}, {done * 100 // size} %, {left_s:.0f} s left"))
+        stream.flush()
+
+    return show
 
 
 class SilentProgress:
@@ -57,14 +93,16 @@ class TextProgress:
     def update(self, text: str) -> None:
         if self._live and time.monotonic() - self._shown_at >= REDRAW_S:
             self._shown_at = time.monotonic()
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write("\r\x1b[K" + f"  {self._phase:<16} {text}"[:width])
-            self._stream.flush()
+            self._write(live_line(self._phase, text))
 
     def phase_ends(self, name: str, seconds: float, outcome: str, note: str) -> None:
-        mark = "" if outcome == "ok" else f"{outcome.upper()}  "
-        self._print(f"  {name:<16} {seconds:6.2f} s  {mark}{note}".rstrip())
+        self._print(phase_line(name, seconds, outcome, note))
 
     def _print(self, line: str) -> None:
-        self._stream.write(("\r\x1b[K" if self._live else "") + line + "\n")
-        self._stream.flush()
+        self._write((ERASE if self._live else "") + line + "\n")
+
+    def _write(self, text: str) -> None:
+        # A terminal that was closed, or a pipe that nobody reads any more, must not end the run in mid-phase.
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()

@@ -12,13 +12,15 @@ Files are written atomically (temporary name, fsync, rename), so a killed run le
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import secrets
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,7 @@ class RunInfo:
     tools: dict[str, str] = field(default_factory=dict)
     phases: list[Phase] = field(default_factory=list)
     capture: dict[str, Any] = field(default_factory=dict)
+    nic: dict[str, Any] = field(default_factory=dict)
     clock: dict[str, Any] = field(default_factory=dict)
     board: dict[str, Any] = field(default_factory=dict)
     jetson: dict[str, Any] = field(default_factory=dict)
@@ -130,38 +133,45 @@ class RunRecord:
 
 
 class RunSet:
-    """All runs of one invocation."""
+    """All runs of one invocation, which may have several workers that each hold one of these."""
 
     def __init__(self, directory: Path, set_id: str) -> None:
         self.directory = directory
         self.set_id = set_id
-        self._count = 0
 
     @classmethod
-    def create(cls, base: Path, command: list[str]) -> RunSet:
-        """Make `base/<set id>/`; ids sort by time and do not collide between machines or workers."""
-        set_id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
+    def create(cls, base: Path, command: list[str], set_id: str | None = None) -> RunSet:
+        """Make `base/<set id>/`, under a new id, or join the set `set_id`, which is made if it is not there yet."""
+        joins = set_id is not None
+        set_id = set_id or new_set_id()
         directory = base / set_id
         try:
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=joins)
         except OSError as error:
             raise InternalError(
                 f"cannot make the record folder {directory}: {error.strerror}",
                 hint="choose a folder that can be written with --record-dir",
             ) from error
-        write_atomic(
-            directory / "set.json",
-            to_json({"schema": SET_SCHEMA, "set_id": set_id, "started_utc": utc_now(), "command": command}),
-        )
+        with _locked(directory):
+            if not (directory / "set.json").exists():
+                write_atomic(
+                    directory / "set.json",
+                    to_json({"schema": SET_SCHEMA, "set_id": set_id, "started_utc": utc_now(), "command": command}),
+                )
         return cls(directory, set_id)
+
+    def new_folder(self, label: str) -> Path:
+        """Make the set's next folder, `<number>-<label>`; numbers tell the order, among all workers."""
+        name = "".join(c if c.isalnum() or c in "=._+-" else "-" for c in label)
+        with _locked(self.directory):
+            taken = [int(folder.name.partition("-")[0]) for folder in self.directory.glob("[0-9][0-9][0-9]*-*")]
+            folder = self.directory / f"{max(taken, default=0) + 1:03d}-{name}"[:120]
+            folder.mkdir()
+        return folder
 
     def new_run(self, info: RunInfo, plan_text: bytes, bench_text: str) -> RunRecord:
         """Make the next run's directory with its inputs already in it."""
-        self._count += 1
-        point = "".join(c if c.isalnum() or c in "=._-" else "-" for c in info.point)
-        name = f"{self._count:03d}-{info.plan_name}" + (f"-{point}" if point else "")
-        directory = self.directory / name[:120]
-        directory.mkdir()
+        directory = self.new_folder(info.plan_name + (f"-{info.point}" if info.point else ""))
         info.run_id, info.set_id, info.started_utc = f"{self.set_id}/{directory.name}", self.set_id, utc_now()
         write_atomic(directory / "plan.yaml", plan_text)
         write_atomic(directory / "bench.yaml", bench_text.encode())
@@ -190,7 +200,24 @@ def runs_of(path: Path) -> list[Path]:
     """The run folders that `path` names: itself, or those of a set, in order."""
     if (path / "run.json").is_file():
         return [path]
-    return sorted(run.parent for run in path.glob("*/run.json"))
+    runs = (run.parent for run in path.glob("*/run.json"))
+    return sorted(runs, key=lambda run: (len(run.name.partition("-")[0]), run.name))  # 1000 comes after 999
+
+
+def new_set_id() -> str:
+    """Ids sort by time and do not collide between machines."""
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One worker of a set at a time. The kernel drops the lock with the process."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def utc_now() -> str:

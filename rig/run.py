@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rig.deadline import Deadline
-from rig.errors import InternalError, PlanError, RigError
+from rig.errors import BenchError, PlanError, RigError
+from rig.interrupts import Ends, held_back
 from rig.phases import PhaseInProgress, Phases
 from rig.record import RunInfo, RunRecord, RunSet, controller_identity, write_atomic
 from rig.session import FIRMWARE, ROOT, Rig
@@ -41,26 +42,38 @@ FLASH_S = 300.0
 CAPTURE_S = 10.0
 IDENTITY_S = 5.0
 DRAIN_S = 5.0
+ANSWER_S = 5.0
+"""For the board's counters and telemetry."""
+FETCH_S = 120.0
+"""For a capture that was recorded on the Jetson."""
 COLLECT_S = 60.0
-LEAST_DISK = 256 << 20
+TEARDOWN_S = 20.0
+"""For all that is brought home after a failure or an interrupt; a second interrupt ends it at once."""
 
 
 def run_point(
-    rig: Rig, plan_file: PlanFile, point: Point, runs: RunSet, progress: Progress, firmware: Path | None = None
+    rig: Rig,
+    plan_file: PlanFile,
+    point: Point,
+    runs: RunSet,
+    progress: Progress,
+    firmware: Path | None = None,
+    attempt: int = 1,
 ) -> RunRecord:
     """Execute `point` on `rig` and leave its record in `runs`.
 
     firmware: an image to use in place of the plan's variant. A RigError ends the run and stands in the record, which
     is returned; KeyboardInterrupt is raised again once everything is back in order.
     """
-    record = runs.new_run(_run_info(rig, plan_file, point), plan_file.text.encode(), rig.text)
+    record = runs.new_run(_run_info(rig, plan_file, point, attempt), plan_file.text.encode(), rig.text)
     progress.run_begins(title(plan_file, point))
     phases = Phases(record, progress)
     outcome = "interrupted"
     try:
         _execute(rig, point.plan, record, phases, firmware)
         outcome = "completed"
-    except RigError as error:
+    except RigError as symptom:
+        error = _cause(rig, symptom)
         outcome = "error"
         record.info.error = {
             "side": error.side,
@@ -70,8 +83,20 @@ def run_point(
             "hint": error.hint,
         }
     finally:
-        record.seal(outcome)
+        with held_back():
+            record.seal(outcome)
     return record
+
+
+def _cause(rig: Rig, symptom: RigError) -> RigError:
+    """The symptom itself, unless the bench under it has come apart."""
+    try:
+        rig.require_whole()
+    except RigError as cause:
+        if cause.what != symptom.what:
+            cause.seen = symptom.what
+            return cause
+    return symptom
 
 
 def title(plan_file: PlanFile, point: Point) -> str:
@@ -95,6 +120,9 @@ def find_image(variant: str, firmware: Path | None = None) -> Path:
 
 
 def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: Path | None) -> None:
+    from rig.bench.checks import Site
+    from rig.bench.doctor import preflight
+    from rig.bench.uncertainty import uncertainty_now
     from rig.board.image import load_image
     from rig.board.report import BootFailure
     from rig.capture.clock import ClockWatch
@@ -104,34 +132,38 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
     from rig.jetson.spec import make_spec
 
     bench, info = rig.bench, record.info
-    with contextlib.ExitStack() as ends:
+    with Ends() as ends:
         with phases.phase("preflight", PREFLIGHT_S) as phase:
-            _check_disk(record.directory)
             image = load_image(find_image(plan.firmware.variant, firmware), bench.board.flash.image_address)
             info.firmware = _describe_image(image, plan, firmware)
             point = capture_point(bench.capture)
-            links = check_capture(rig.host, point, phase.deadline)
+            capture_host = rig.capture_host(phase.deadline)
+            links = check_capture(capture_host, point, phase.deadline)
+            info.nic = rig.nics([link.name for link in links], phase.deadline)
             jetson = rig.jetson(phase.deadline)
             info.jetson["host"] = host_state(jetson, phase.deadline)
+            preflight(Site.of(rig, jetson, ROOT, record.directory, phase.deadline))
             board = ends.enter_context(rig.board(record.board_log, phases.start_ns))
             phase.note = (
                 f"board on {bench.board.serial.port}, Jetson {bench.jetson.user}@{bench.jetson.host}, "
                 f"capture {point.kind} on {', '.join(link.name for link in links)}"
             )
 
-        # Sweeps what dead runs left, and takes the lease. The engine loads while the board is flashed: the phase
-        # `engine` waits for what is left of it.
-        spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=_owner())
-        runner = ends.enter_context(start_run(jetson, spec, Deadline.after(ENGINE_S)))
+            # Sweeps what dead runs left, and takes the lease. The engine loads while the board is flashed: the phase
+            # `engine` waits for what is left of it.
+            spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=_owner())
+            runner = ends.enter_context(start_run(jetson, spec, phase.deadline))
 
         with phases.phase("flash", FLASH_S) as phase:
             _flash(board, image, plan, info, phase)
 
-        recorder = ends.enter_context(Recorder(rig.host, point, record.capture))
+        recorder = ends.enter_context(Recorder(capture_host, point, record.capture))
         clock = ends.enter_context(ClockWatch())
         with phases.phase("capture", CAPTURE_S) as phase:
+            e = uncertainty_now(bench, capture_host, point, [link.name for link in links], phase.deadline)
+            info.bench["uncertainty"] = e.model_dump(mode="json")
             recorder.start(phase.deadline)
-            phase.note = "dumpcap is recording"
+            phase.note = f"dumpcap is recording, {e.note}"
 
         sound = False
         try:
@@ -143,8 +175,9 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
             sound = True
         finally:
             # After a failure the first one is reported, whatever else goes wrong while the rest is brought home.
+            budget = Deadline.after(DRAIN_S + CAPTURE_S + FETCH_S + COLLECT_S if sound else TEARDOWN_S)
             with contextlib.suppress(*() if sound else (RigError,)):
-                _bring_home(rig, board, recorder, clock, runner, record, phases)
+                _bring_home(rig, board, recorder, clock, runner, record, phases, budget)
 
 
 def _measure(
@@ -157,11 +190,12 @@ def _measure(
     info: RunInfo,
     phases: Phases,
 ) -> None:
+    from rig.board.escalation import boot_bound_s
     from rig.jetson.spec import traffic_bound_s
 
     bench = rig.bench
-    with phases.phase("boot", bench.board.boot_budget / 1e9 + IDENTITY_S) as phase:
-        _boot(board, image, plan, _is_ours(rig), info, phase)
+    with phases.phase("boot", boot_bound_s(bench.board) + IDENTITY_S) as phase:
+        _boot(board, image, plan, info, phase)
 
     with phases.phase("engine", ENGINE_S) as phase:
         ready = runner.wait_ready(phase.deadline)
@@ -172,6 +206,8 @@ def _measure(
         probe = runner.probe(bench.network_ready.probes, Deadline.after(bench.network_ready.budget / 1e9))
         info.jetson["probe"] = asdict(probe)
         phase.note = f"{probe.answered} of {probe.sent} probes answered"
+        if probe.answered < bench.network_ready.probes:
+            _require_carrier(rig, phase.note, phase.deadline)
 
     with phases.phase("traffic", traffic_bound_s(plan.inference)) as phase:
         with rig.impaired(list(plan.impairment)):
@@ -194,6 +230,7 @@ def _flash(board: Board, image: Image, plan: Plan, info: RunInfo, phase: PhaseIn
     else:
         phase.note = f"{report.written / 1024:.1f} KiB written"
     phase.note += (", verified" if report.verified else ", not verified") + (", identity written" if identity else "")
+    phase.note += board.escalation()
 
 
 def flash_progress(step: FlashProgress) -> str:
@@ -204,13 +241,13 @@ def flash_progress(step: FlashProgress) -> str:
     return text + (f", {step.left_s:.1f} s left" if step.left_s else "")
 
 
-def _boot(board: Board, image: Image, plan: Plan, own_firmware: bool, info: RunInfo, phase: PhaseInProgress) -> None:
+def _boot(board: Board, image: Image, plan: Plan, info: RunInfo, phase: PhaseInProgress) -> None:
     from rig.board.report import Push
 
-    boot = board.reset_and_boot(phase.deadline)
+    boot = board.reset_and_boot(phase.deadline, phase.update)
     info.board["boot"] = dict(boot.fields)
-    board.prove_identity(image)
-    if own_firmware:
+    info.firmware["proven_by"] = board.prove_identity(image)
+    if board.is_ours:
         board.wait_ready(phase.deadline)
         load = plan.inference.load
         push = None
@@ -221,9 +258,10 @@ def _boot(board: Board, image: Image, plan: Plan, own_firmware: bool, info: RunI
     phase.note = (
         f"{fields.get('variant')} build {fields.get('build', '')[:12]}, boot {fields.get('boot_id')} "
         f"after {fields.get('reset')} reset, {fields.get('ip')}"
-        if own_firmware
-        else boot.line.text[:100]
+        if board.is_ours
+        else f"{boot.line.text[:100] or 'no banner to wait for'}, {info.firmware['proven_by']}"
     )
+    phase.note += board.escalation()
 
 
 def _traffic_note(plan: Plan, counts: Mapping[str, int]) -> str:
@@ -241,48 +279,73 @@ def _bring_home(
     runner: RemoteRun,
     record: RunRecord,
     phases: Phases,
+    budget: Deadline,
 ) -> None:
     """Stop the capture and fetch whatever there is, after success and after failure alike."""
     info = record.info
-    with phases.phase("drain", DRAIN_S + CAPTURE_S) as phase:
+    fetch_s = FETCH_S if rig.bench.capture.point == "jetson" else 0.0
+    with phases.phase("drain", min(DRAIN_S + CAPTURE_S + fetch_s, budget.left())) as phase:
         with contextlib.suppress(RigError):
-            recorder.drain(phase.deadline.at_most(DRAIN_S))
+            recorder.drain(phase.deadline.at_most(DRAIN_S + fetch_s))
         report = recorder.stop(phase.deadline)
         clock.stop()
-        info.clock = clock.summary()
+        info.clock = recorder.clock or clock.summary()
         info.capture = report.model_dump(mode="json")
         phase.note = f"{report.frames} frames, {'?' if report.dropped is None else report.dropped} dropped"
-    with phases.phase("collect", COLLECT_S) as phase:
+    with phases.phase("collect", min(COLLECT_S, budget.left())) as phase:
         info.relay = rig.relay_counters()
         observed = {entry["t_ns"]: entry for entry in info.board.get("observations", [])}
         observed |= {one.t_ns: asdict(one) for one in board.observations()}
         info.board["observations"] = [observed[t_ns] for t_ns in sorted(observed)]
-        if _is_ours(rig) and info.board.get("boot"):
-            _ask_board(board, record, phase.deadline.at_most(10.0))
         runner.abort(phase.deadline)
         collected = runner.collect(record.jetson_events, phase.deadline)
+        if board.is_ours and info.board.get("boot"):
+            _ask_board(board, record, phase.deadline.at_most(ANSWER_S))
+        rig.require_whole()
         phase.note = f"runner: {collected.reason}" + (f", {len(observed)} board events" if observed else "")
 
 
-def _is_ours(rig: Rig) -> bool:
-    """True when the board runs firmware of this project, which has a console to ask."""
-    return rig.bench.board.banner is None
+def _require_carrier(rig: Rig, answered: str, deadline: Deadline) -> None:
+    """Unanswered probes are the board's doing, to be judged, only where a cable could have carried them.
+
+    Other capture points than `inline` see another cable than the board's.
+    """
+    from rig.capture.links import find_link, read_links
+
+    interface = rig.bench.capture.interface
+    if rig.bench.capture.point != "inline" or interface is None:
+        return
+    link = find_link(read_links(rig.capture_host(deadline), deadline), interface)
+    if not link.carrier:
+        raise BenchError(
+            f"no carrier on {link.name}: nothing joins the bench and the board",
+            seen=answered,
+            hint="plug the cable in, and see whether the board's Ethernet PHY has come up (its console says `link up`)",
+        )
 
 
 def _ask_board(board: Board, record: RunRecord, deadline: Deadline) -> None:
-    """Counters and telemetry; a board that no longer answers its console is a fact for the record, not an error."""
+    """Counters and telemetry. A console that no longer answers is an observation of the board, for `alive` to judge."""
+    from rig.board.console import ConsoleSilentError
+    from rig.board.serial_port import BoardLostError
+
     try:
         record.info.board["counters"] = board.counters(deadline)
         telemetry = board.telemetry(deadline)
+    except BoardLostError:
+        raise
     except RigError as error:
         record.info.board["silent"] = error.what
+        if isinstance(error, ConsoleSilentError):
+            detail = f"the board has fallen silent: {error.what}"
+            record.info.board["observations"].append({"kind": "silent", "detail": detail, "t_ns": time.monotonic_ns()})
         return
     record.info.board["telemetry_dropped"] = telemetry.dropped
     lines = (json.dumps(asdict(event), sort_keys=True) + "\n" for event in telemetry.events)
     write_atomic(record.telemetry, "".join(lines).encode())
 
 
-def _run_info(rig: Rig, plan_file: PlanFile, point: Point) -> RunInfo:
+def _run_info(rig: Rig, plan_file: PlanFile, point: Point, attempt: int) -> RunInfo:
     path = plan_file.path
     with contextlib.suppress(ValueError):
         path = path.resolve().relative_to(ROOT)
@@ -293,6 +356,7 @@ def _run_info(rig: Rig, plan_file: PlanFile, point: Point) -> RunInfo:
         plan_sha256=plan_file.sha256,
         plan_name=plan_file.plan.plan,
         point=point.name,
+        attempt=attempt,
         expanded_sha256=point.expanded_hash,
         bench=rig.bench.model_dump(mode="json"),
         controller=dict(controller_identity(ROOT)),
@@ -308,15 +372,6 @@ def _describe_image(image: Image, plan: Plan, firmware: Path | None) -> dict[str
         "build_id": image.build_id,
         "bytes": image.size,
     }
-
-
-def _check_disk(directory: Path) -> None:
-    free = shutil.disk_usage(directory).free
-    if free < LEAST_DISK:
-        raise InternalError(
-            f"only {free >> 20} MiB are free for the record in {directory}; a run wants {LEAST_DISK >> 20} MiB",
-            hint="remove old sets, or choose another folder with --record-dir",
-        )
 
 
 def _owner() -> str:

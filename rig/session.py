@@ -6,17 +6,19 @@ Opened once per invocation, since bringing a bench up and connecting cost more t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rig.bench.host import Host, LocalHost
-from rig.bench.lease import BenchLease
+from rig.bench.lease import BenchLease, state_folder
 from rig.bench.load import hardware_bench, load_bench
 from rig.bench.model import Bench, BenchFile
+from rig.bench.nic_settings import JOURNAL
 from rig.deadline import Deadline
-from rig.errors import PlanError
+from rig.errors import InternalError, PlanError
+from rig.interrupts import Ends, held_back
 
 if TYPE_CHECKING:
     from rig.board.board import Board
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_BENCH = ROOT / "benches" / "emulated.yaml"
 FIRMWARE = ROOT / "firmware" / "build"
+NIC_S = 10.0
+"""For putting the NICs back when the bench is released."""
 
 
 class Rig:
@@ -38,8 +42,12 @@ class Rig:
         self.bench: Bench
         self.host: Host
         self._instance = instance
+        self.name = file.bench if instance is None else f"{file.bench}.{instance}"
+        """Names lease and state folder of this bench, or of one of several instances of it."""
         self._emulated: EmulatedBench | None = None
         self._jetson: JetsonSession | None = None
+        self._nic_journal = state_folder(self.name) / JOURNAL
+        self._nics_in_use = False
         self._stack = contextlib.ExitStack()
 
     @classmethod
@@ -48,9 +56,8 @@ class Rig:
         return cls(load_bench(path), path.read_text(encoding="utf-8"), instance=instance)
 
     def __enter__(self) -> Rig:
-        with contextlib.ExitStack() as stack:
-            name = self.file.bench if self._instance is None else f"{self.file.bench}.{self._instance}"
-            stack.enter_context(BenchLease(name))
+        with Ends() as stack:
+            stack.enter_context(BenchLease(self.name))
             if self.file.emulation is not None:
                 from rig.emulation.bench import open_bench
 
@@ -59,13 +66,15 @@ class Rig:
             else:
                 self.bench, self.host = hardware_bench(self.file), LocalHost()
             stack.callback(self._disconnect)
+            stack.callback(self._put_nics_back)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        with held_back():
+            self._stack.close()
 
     def jetson(self, deadline: Deadline) -> JetsonSession:
         """The SSH session; connected on first use and again after it was lost."""
@@ -78,6 +87,14 @@ class Rig:
             self._jetson = session.__enter__()
         return self._jetson
 
+    def capture_host(self, deadline: Deadline) -> Host:
+        """Where the capture runs: the rig's side of the bench, at capture point `jetson` the Jetson."""
+        if self.bench.capture.point != "jetson":
+            return self.host
+        from rig.capture.jetson_host import JetsonHost
+
+        return JetsonHost(self.jetson(deadline))
+
     def board(self, log: Path, start_ns: int) -> Board:
         """The board with its serial port open, logging to `log` until it is closed."""
         from rig.board.board import Board
@@ -89,6 +106,27 @@ class Rig:
             start_ns=start_ns,
             emulated=self._emulated.lines if self._emulated else None,
         )
+
+    def nics(self, named: Sequence[str], deadline: Deadline) -> dict[str, Any]:
+        """State of the NICs on the measured path for run.json; what the bench file disables is off from here on.
+
+        named: the capturing interfaces. Put back when the bench is released, not after each run: an EEE change makes
+        the link negotiate anew. What a killed run has left is put back first.
+        """
+        from rig.bench.nic_settings import NicSettings, segment_record
+
+        settings = NicSettings(self.capture_host(deadline), self._nic_journal)
+        if not self._nics_in_use:
+            settings.restore(deadline)
+            self._nics_in_use = True
+        return segment_record(settings, named, self.bench.nic.disable, deadline)
+
+    def _put_nics_back(self) -> None:
+        from rig.bench.nic_settings import put_back
+
+        if self._nics_in_use and self._nic_journal.exists():
+            deadline = Deadline.after(NIC_S)
+            put_back(lambda: self.capture_host(deadline), self._nic_journal, deadline)
 
     @contextlib.contextmanager
     def impaired(self, rules: list[Impairment]) -> Iterator[None]:
@@ -111,6 +149,17 @@ class Rig:
     def relay_counters(self) -> dict[str, Any]:
         """What the relay has done so far; empty on hardware."""
         return self._emulated.relay_counters() if self._emulated else {}
+
+    def require_whole(self) -> None:
+        """InternalError when part of the emulated bench has ended: what was measured is then no fault of the board."""
+        ended = dict(self._emulated.status()["ended_parts"]) if self._emulated else {}
+        ended.pop("sshd", None)  # a Jetson that is gone speaks for itself
+        if ended:
+            what = ", ".join(f"{name} (status {status})" for name, status in sorted(ended.items()))
+            raise InternalError(
+                f"a part of the emulated bench ended by itself: {what}",
+                hint="killed by hand or for want of memory? See `dmesg`, then run again",
+            )
 
     def missing(self, requires: list[str]) -> list[str]:
         """Capabilities that a plan requires and this bench does not list."""

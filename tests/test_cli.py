@@ -34,7 +34,10 @@ def test_the_worst_verdict_decides_the_exit_code(verdicts: list[Verdict], code: 
     assert exit_code(verdicts) == code
 
 
-@pytest.mark.parametrize("command", ["", "check", "run", "judge", "flash", "bench", "bench up", "bench status"])
+@pytest.mark.parametrize(
+    "command",
+    ["", "check", "run", "judge", "flash", "bench", "bench up", "bench impair", "bench status"],
+)
 def test_every_command_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*command.split(), "--help"])
@@ -71,6 +74,8 @@ def test_every_plan_of_the_project_is_sound(capsys: pytest.CaptureFixture[str]) 
         (["judge", "README.md"], 3, "a plan must say what to judge"),
         (["judge", "README.md", "--plan", "testplans/copy-latency.plan.yaml"], 3, "README.md"),
         (["run", "testplans/copy-latency.plan.yaml", "--bench", "no-bench.yaml"], 2, "no-bench.yaml: does not exist"),
+        (["bench", "impair", "delay: 5"], 2, "RULE:1:9: bare number 5: expected a duration with a unit"),
+        (["bench", "impair", "dilay: 5 ms"], 2, "did you mean `delay`"),
         (["bench", "status", "--bench", "no-bench.yaml"], 2, "no-bench.yaml: does not exist"),
     ],
 )

@@ -91,3 +91,10 @@ def test_a_damaged_record_is_named(tmp_path: Path, content: bytes, message: str)
     (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(InternalError, match=message):
         load_run(tmp_path)
+
+
+def test_runs_of_a_set_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("1000-a", "999-b", "002-c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").touch()
+    assert [run.name for run in runs_of(tmp_path)] == ["002-c", "999-b", "1000-a"]

@@ -58,7 +58,9 @@ class LocalHost:
 
     def spawn(self, argv: Sequence[str], *, stdout: Path, stderr: Path) -> LocalChild:
         with stdout.open("ab") as out, stderr.open("ab") as err:
-            return _start_local(argv, out.fileno(), err.fileno())
+            child = _start_local(argv, out.fileno(), err.fileno())
+        child.guard()
+        return child
 
     def run(self, argv: Sequence[str], deadline: Deadline) -> subprocess.CompletedProcess[bytes]:
         return run_to_end(_start_local, argv, deadline)
@@ -70,28 +72,52 @@ class LocalHost:
 
 
 class LocalChild:
-    """A child process in its own session, killed by the kernel when the thread that started it ends."""
+    """A child process in its own session, killed by the kernel when the thread that started it ends.
+
+    A program with file capabilities, such as a dumpcap that users may run, has lost that at its exec (prctl(2)), so a
+    long-lived child gets a guard: a shell that kills the session when this process is gone, told by a pipe.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._pidfd = os.pidfd_open(process.pid)
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def guard(self) -> None:
+        """Let the child end with this process, whatever its program may do."""
+        self._guard = subprocess.Popen(
+            ["sh", "-c", 'read -r ended || kill -KILL "-$1"', "sh", str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def poll(self) -> int | None:
-        return self._process.poll()
+        status = self._process.poll()
+        if status is not None:
+            self._dismiss_guard()
+        return status
 
     def wait(self, deadline: Deadline) -> int | None:
         if self._process.returncode is None:
             select.select([self._pidfd], [], [], deadline.left())
-        return self._process.poll()
+        return self.poll()
 
     def send_signal(self, signum: int) -> None:
-        if self._process.poll() is None:
+        if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signum)
+
+    def _dismiss_guard(self) -> None:
+        """The child has ended, so its number may soon be another's."""
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.communicate(b"ended\n")
 
     def __del__(self) -> None:
         os.close(self._pidfd)

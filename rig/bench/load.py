@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from rig.bench.model import Bench, BenchFile, Board, Command, ControlLine, Flash, Identity, Jetson
+from rig.bench.model import (
+    Bench,
+    BenchFile,
+    Board,
+    CapturePoint,
+    Command,
+    ControlLine,
+    Identity,
+    Jetson,
+    PowerLine,
+)
 from rig.errors import BenchError
 from rig.plan.explain import build
 from rig.plan.grammar import did_you_mean
@@ -48,6 +58,7 @@ def hardware_bench(file: BenchFile) -> Bench:
         capabilities=file.capabilities,
         uncertainty=file.uncertainty,
         network_ready=file.network_ready,
+        nic=file.nic,
         board=file.board,
         jetson=file.jetson,
         capture=file.capture,
@@ -71,10 +82,10 @@ def complaints(bench: BenchFile) -> Iterator[Complaint]:
         yield from _jetson(bench.jetson)
     if bench.board and bench.jetson:
         yield from _segment(bench.board.identity, bench.jetson)
-    interface = bench.capture.interface if bench.capture else "eth0"
-    if not re.fullmatch(r"[0-9A-Za-z_.@-]{1,15}|[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", interface):
-        message = f"`{interface}` is neither an interface name (at most 15 characters) nor a MAC address"
-        yield Complaint(("capture", "interface"), message)
+    if bench.capture:
+        yield from _capture(bench.capture)
+    if bench.emulation and bench.emulation.mirror_copies > 1 and bench.emulation.capture != "mirror":
+        yield Complaint(("emulation", "mirror_copies"), "has a meaning only with `capture: mirror`", at_key=True)
 
 
 def _kind(bench: BenchFile) -> Iterator[Complaint]:
@@ -103,7 +114,8 @@ def _board(board: Board) -> Iterator[Complaint]:
     yield from _port(board.serial.port)
     for name in ("reset", "boot"):
         yield from _line(("board", name), getattr(board, name))
-    yield from _flash(board.flash)
+    yield from _power(board.power)
+    yield from _flash(board)
     yield from _identity(board.identity)
     if board.banner is not None:
         try:
@@ -130,6 +142,20 @@ def _line(path: KeyPath, line: ControlLine) -> Iterator[Complaint]:
         yield Complaint(
             (*path, "driver"), "only an emulated bench has the `emulated` driver", "dtr, rts, command, none"
         )
+    yield from _switch(path, line)
+    if line.inverted and line.driver not in ("dtr", "rts"):
+        message = f"`inverted` has no meaning for the driver `{line.driver}`"
+        yield Complaint((*path, "inverted"), message, "it turns the modem lines dtr and rts", True)
+
+
+def _power(line: PowerLine) -> Iterator[Complaint]:
+    path: KeyPath = ("board", "power")
+    if line.driver == "emulated":
+        yield Complaint((*path, "driver"), "only an emulated bench has the `emulated` driver", "command, none")
+    yield from _switch(path, line)
+
+
+def _switch(path: KeyPath, line: ControlLine | PowerLine) -> Iterator[Complaint]:
     for key, command in (("on", line.on), ("off", line.off)):
         if line.driver == "command" and command is None:
             yield Complaint((*path, "driver"), f"the `command` driver needs `{key}`", f"`{key}: {{command: [...]}}`")
@@ -138,23 +164,29 @@ def _line(path: KeyPath, line: ControlLine) -> Iterator[Complaint]:
             yield Complaint((*path, key), message, "`driver: command` runs it", True)
         if command is not None:
             yield from _placeholders((*path, key, "command"), command, ("port",))
-    if line.inverted and line.driver not in ("dtr", "rts"):
-        message = f"`inverted` has no meaning for the driver `{line.driver}`"
-        yield Complaint((*path, "inverted"), message, "it turns the modem lines dtr and rts", True)
 
 
-def _flash(flash: Flash) -> Iterator[Complaint]:
+def _flash(board: Board) -> Iterator[Complaint]:
     path: KeyPath = ("board", "flash")
+    flash = board.flash
+    if board.banner is not None and "identity_address" not in flash.model_fields_set:
+        message = "foreign firmware (`banner`) may keep something of its own where the identity block goes by default"
+        hint = "say `identity_address: null`, or at which address it reads the block"
+        yield Complaint(("board", "banner"), message, hint, True)
     if flash.driver == "command" and flash.command is None:
         yield Complaint((*path, "driver"), "the `command` driver needs `command`", "`command: {command: [...]}`")
-    if flash.driver != "command" and flash.command is not None:
-        message = f"`command` has no meaning for the driver `{flash.driver}`"
-        yield Complaint((*path, "command"), message, "`driver: command` runs it", True)
-    if flash.command is not None:
-        where = (*path, "command", "command")
-        yield from _placeholders(where, flash.command, ("image", "port", "address"))
-        if not any("{image}" in argument for argument in flash.command.command):
-            yield Complaint(where, "a programmer needs `{image}` among its arguments", None, True)
+    for key, command, needs in (("command", flash.command, ("image",)), ("read", flash.read, _READ_NEEDS)):
+        if command is None:
+            continue
+        if flash.driver != "command":
+            message = f"`{key}` has no meaning for the driver `{flash.driver}`"
+            yield Complaint((*path, key), message, "`driver: command` runs it", True)
+        where = (*path, key, "command")
+        yield from _placeholders(where, command, ("image", "port", "address", "size"))
+        missing = [name for name in needs if not any(f"{{{name}}}" in argument for argument in command.command)]
+        if missing:
+            names = " and ".join(f"`{{{name}}}`" for name in missing)
+            yield Complaint(where, f"a programmer needs {names} among its arguments", None, True)
     regions = [(key, getattr(flash, key)) for key in ("image_address", "identity_address", "weights_address")]
     used: dict[int, str] = {}
     for key, address in regions:
@@ -162,6 +194,9 @@ def _flash(flash: Flash) -> Iterator[Complaint]:
             yield Complaint((*path, key), f"0x{address:08x} is `{used[address]}` already")
         elif address is not None:
             used[address] = key
+
+
+_READ_NEEDS = ("image", "address", "size")
 
 
 def _placeholders(path: KeyPath, command: Command, known: tuple[str, ...]) -> Iterator[Complaint]:
@@ -174,6 +209,29 @@ def _placeholders(path: KeyPath, command: Command, known: tuple[str, ...]) -> It
         yield Complaint((*path, 0), "the program's name is empty")
     if command.deadline == 0:
         yield Complaint((*path[:-1], "deadline"), "a deadline of zero lets no program finish")
+
+
+def _capture(capture: CapturePoint) -> Iterator[Complaint]:
+    tap = capture.point == "tap"
+    for key in ("interface", "to_board", "from_board"):
+        interface = getattr(capture, key)
+        wanted = (key != "interface") is tap
+        if interface is None and wanted:
+            hint = "a tap has one interface per direction: `to_board` and `from_board`" if tap else None
+            yield Complaint(("capture",), f"the capture point `{capture.point}` needs `{key}`", hint, True)
+        elif interface is not None and not wanted:
+            hint = "a tap names `to_board` and `from_board` instead" if tap else "it names `interface` instead"
+            message = f"`{key}` has no meaning for the capture point `{capture.point}`"
+            yield Complaint(("capture", key), message, hint, True)
+        elif interface is not None and not _INTERFACE.fullmatch(interface):
+            message = f"`{interface}` is neither an interface name (at most 15 characters) nor a MAC address"
+            yield Complaint(("capture", key), message)
+    if tap and capture.to_board is not None and capture.to_board == capture.from_board:
+        message = f"`{capture.from_board}` is `to_board` already; where one interface shows both directions"
+        yield Complaint(("capture", "from_board"), message, "say `point: mirror`")
+
+
+_INTERFACE = re.compile(r"[0-9A-Za-z_.@-]{1,15}|[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------

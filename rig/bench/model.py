@@ -43,7 +43,7 @@ Address = Annotated[int, Field(ge=0, le=0xFFFF_FFFF)]
 
 
 class Command(Model):
-    """A vendor's or lab's own program: argument list, no shell; `{image}`, `{port}`, `{address}` are replaced."""
+    """A vendor's or lab's own program: argument list, no shell; `{image}`, `{port}`, … are replaced."""
 
     command: Annotated[list[str], Field(min_length=1)]
     deadline: Duration = 60_000_000_000
@@ -69,6 +69,18 @@ class ControlLine(Model):
     """`command` driver: release."""
 
 
+class PowerLine(Model):
+    """How the board's power is switched: a command (PDU, USB hub, relay), the emulator, or not at all."""
+
+    driver: Literal["command", "emulated", "none"] = "none"
+    on: Command | None = None
+    """`command` driver: power on."""
+    off: Command | None = None
+    """`command` driver: power off."""
+    off_for: Duration = 2_000_000_000
+    """How long a power cycle leaves it off: until the board's capacitors are empty."""
+
+
 class Flash(Model):
     """How images reach the board."""
 
@@ -84,7 +96,9 @@ class Flash(Model):
     weights_address: Address | None = 0x0804_0000
     """Where model weights go; null for a board without a region for them."""
     command: Command | None = None
-    """`command` driver: the programmer."""
+    """`command` driver: the programmer; `{image}` is the file to write, its `{size}` bytes belong at `{address}`."""
+    read: Command | None = None
+    """`command` driver: reads `{size}` bytes at `{address}` into the file `{image}`, so that the rig can compare."""
 
 
 class Identity(Model):
@@ -102,6 +116,7 @@ class Board(Model):
     serial: Serial
     reset: ControlLine = ControlLine()
     boot: ControlLine = ControlLine()
+    power: PowerLine = PowerLine()
     flash: Flash = Flash()
     identity: Identity
     banner: str | None = None
@@ -128,11 +143,23 @@ class Jetson(Model):
 
 
 class CapturePoint(Model):
-    point: Literal["inline", "mirror"] = "inline"
-    interface: str
-    """Name or MAC of the capturing interface."""
+    """Where packets are recorded. `tap` has one interface per direction, the others a single one."""
+
+    point: Literal["inline", "mirror", "tap", "jetson"] = "inline"
+    interface: str | None = None
+    """Name or MAC of the capturing interface: the rig's, at point `jetson` the Jetson's own. Not at a tap."""
+    to_board: str | None = None
+    """`tap`: the interface that sees what goes to the board."""
+    from_board: str | None = None
+    """`tap`: the interface that sees what comes from the board."""
     duplication: bool = False
     """True where the mirror is known to show frames twice."""
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        """The interfaces in the order in which they are captured; at a tap first what goes to the board."""
+        given = (self.to_board, self.from_board) if self.point == "tap" else (self.interface,)
+        return tuple(one for one in given if one is not None)
 
 
 class Uncertainty(Model):
@@ -146,10 +173,22 @@ class NetworkReady(Model):
     probes: Annotated[int, Field(ge=1, le=100)] = 3
 
 
+NicGroup = Literal["offloads", "coalescing", "eee"]
+
+
+class Nic(Model):
+    """How the NICs on the measured path are set while the bench is in use; they are put back afterwards."""
+
+    disable: list[NicGroup] = Field(default_factory=list)
+    """Switched off: frame merging (GRO, GSO, TSO, LRO), interrupt coalescing, Energy-Efficient Ethernet."""
+
+
 class Emulation(Model):
     """The emulated bench's own settings; its presence makes the bench an emulated one."""
 
-    capture: Literal["inline", "mirror"] = "inline"
+    capture: Literal["inline", "mirror", "tap", "jetson"] = "inline"
+    mirror_copies: Annotated[int, Field(ge=1, le=2)] = 1
+    """2: the mirror port shows every frame twice, as a switch does that mirrors both sides of a port."""
     flash_baud: Annotated[int, Field(ge=1200, le=2_000_000)] = 921_600
     impairment: list[Impairment] = Field(default_factory=list)
 
@@ -163,6 +202,7 @@ class BenchFile(Model):
     capabilities: list[Name] = Field(default_factory=list)
     uncertainty: Uncertainty
     network_ready: NetworkReady = NetworkReady()
+    nic: Nic = Nic()
     board: Board | None = None
     jetson: Jetson | None = None
     capture: CapturePoint | None = None
@@ -177,6 +217,7 @@ class Bench(Model):
     capabilities: list[Name]
     uncertainty: Uncertainty
     network_ready: NetworkReady
+    nic: Nic = Nic()
     board: Board
     jetson: Jetson
     capture: CapturePoint

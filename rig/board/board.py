@@ -6,27 +6,28 @@ not what was flashed, it faults, it restarts unasked) is an Observation, which t
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
 from rig.bench import model
-from rig.board import events
-from rig.board.console import Console, ConsoleSilentError
+from rig.board import application, events
+from rig.board.console import ConsoleSilentError
+from rig.board.escalation import Step, by_hand, wake
 from rig.board.events import Boot, Fault
-from rig.board.flash.flasher import OWNS_PORT, Flasher, FlashLink, ProgressSink, Region, make_flasher
+from rig.board.flash.flasher import ProgressSink, Region, can_read
 from rig.board.identity import SIZE as IDENTITY_SIZE
 from rig.board.identity import IdentityBlock, IdentityError
 from rig.board.image import Image
-from rig.board.lines import EmulatedBoard, Wiring, enter_bootloader, make_line, released_level, start_application
-from rig.board.proof import announces_itself, identity_faults, image_faults
-from rig.board.report import BootFailure, FlashMode, FlashReport, Observation, Push
-from rig.board.serial_port import SerialPort
+from rig.board.lines import EmulatedBoard
+from rig.board.loader import LoaderStay
+from rig.board.proof import announces_itself, identity_faults, image_faults, image_proof
+from rig.board.report import BoardSilentError, BootFailure, FlashMode, FlashReport, Observation, Push
 from rig.board.telemetry import Telemetry, parse_telemetry
+from rig.board.wires import Wires
 from rig.deadline import Deadline
-from rig.errors import BoardError, RigError
+from rig.errors import BoardError
 from rig.plan.model import Npu
 
 __all__ = ["Board", "BootFailure", "FlashMode", "FlashReport", "Observation", "Push"]
@@ -40,22 +41,15 @@ class Board:
     ) -> None:
         self.config = config
         self._peer = peer
-        self._emulated = emulated
-        self._port = self._open_port()
-        try:
-            self.console = Console(self._port, log, start_ns, config.banner)
-            self._wire()
-        except BaseException:
-            self._port.close()
-            raise
-        self._loader: Flasher | None = None
-        self._suspension = contextlib.ExitStack()
-        self._lent_mark = 0
+        self._wires = Wires(config, log, start_ns, emulated)
+        self.console = self._wires.console
+        self._escalations: list[str] = []
+        self._loader = LoaderStay(config, self._wires, self._end_boot, self._escalated)
         self._proven_flash = False
         self._boot: Boot | None = None
         self._boot_mark: int | None = None
         self._past: list[Observation] = []
-        self._expects_banner = True
+        self._announces_itself = True
         self.console.start()
 
     @classmethod
@@ -69,27 +63,15 @@ class Board:
         """
         return cls(config, peer, log, start_ns, emulated)
 
-    def _open_port(self) -> SerialPort:
-        reset, boot = self.config.reset, self.config.boot
-        return SerialPort.open(
-            self.config.serial,
-            dtr=released_level(reset, "dtr") or released_level(boot, "dtr"),
-            rts=released_level(reset, "rts") or released_level(boot, "rts"),
-        )
-
-    def _wire(self) -> None:
-        wiring = Wiring(self._port, self._port.node, self._emulated, self.console.note)
-        self._reset = make_line("reset", self.config.reset, wiring)
-        self._bootpin = make_line("boot", self.config.boot, wiring)
+    @property
+    def is_ours(self) -> bool:
+        """True when it runs firmware of this project, which has a console to ask. Known once `flash` was called."""
+        return self.config.banner is None and self._announces_itself
 
     def close(self) -> None:
         """Release the boot line as far as the port still allows, stop reading, close the port. Never raises."""
-        with contextlib.suppress(RigError):
-            if self._loader is not None:
-                self._bootpin.set(False, Deadline.after(1.0))
-        self._suspension.close()
-        self.console.close()
-        self._port.close()
+        self._loader.close()
+        self._wires.close()
 
     def __enter__(self) -> Board:
         return self
@@ -99,6 +81,16 @@ class Board:
     ) -> None:
         self.close()
 
+    def escalation(self) -> str:
+        """What a silent board needed since the last call, as the end of a phase's note; empty if it was not silent."""
+        text = "".join(f"; {step}" for step in self._escalations)
+        self._escalations.clear()
+        return text
+
+    def _escalated(self, text: str) -> None:
+        self._escalations.append(text)
+        self.console.note(text)
+
     # --- flash -------------------------------------------------------------------------------------------------------
 
     def flash(
@@ -107,12 +99,12 @@ class Board:
         """Bring `image` into flash as `mode` says; the board stays in its boot ROM until `reset_and_boot`.
 
         `if-changed` reads the whole region back and compares; a programmer that cannot read is trusted when the
-        running board's banner shows the image's build id. Raises BoardError when flashing or verifying fails.
+        running board's banner shows the image's build. Raises BoardError when flashing or verifying fails.
         """
         began_ns = time.monotonic_ns()
         regions = [Region("image", s.address, s.data, image.path) for s in image.segments]
         self._check_place(image)
-        self._expects_banner = self.config.banner is not None or announces_itself(image)
+        self._announces_itself = announces_itself(image)
 
         def report(skipped: bool, verified: bool, written: int = 0, erased: str = "", retries: int = 0) -> FlashReport:
             self._proven_flash = verified
@@ -128,14 +120,12 @@ class Board:
 
         if mode == "never":
             return report(skipped=True, verified=False)
-        programmer = self.config.flash.driver in OWNS_PORT
-        if mode == "if-changed" and programmer and self._runs(image, deadline):
+        if mode == "if-changed" and not can_read(self.config.flash) and self._runs(image, deadline):
             return report(skipped=True, verified=False)
-        with self._in_loader(deadline) as loader:
-            if mode == "if-changed" and loader.matches(regions, image.build_id_address, progress, deadline):
+        with self._loader.flasher(deadline) as flasher:
+            if mode == "if-changed" and flasher.matches(regions, image.build_id_address, progress, deadline):
                 return report(skipped=True, verified=True)
-            with self._port_lent():
-                done = loader.program(regions, self._reserved("image"), progress, deadline)
+            done = flasher.program(regions, self._reserved("image"), progress, deadline)
         return report(False, done.verified, done.written, done.erased, done.retries)
 
     def write_weights(
@@ -150,14 +140,18 @@ class Board:
     def ensure_identity(self, deadline: Deadline, progress: ProgressSink = lambda step: None) -> bool:
         """Write the identity block where the board's differs from the bench file; True when it was written.
 
-        Does nothing when the bench file says `identity_address: null`. A programmer that cannot read is used only when
-        the banner shows another identity.
+        Does nothing when the bench file says `identity_address: null`, nor for an image that announces itself neither
+        as this project's nor by `banner:`: it would not read the block, and may keep something else there. A programmer
+        that cannot read is used only when the banner shows another identity.
         """
         address = self.config.flash.identity_address
         if address is None:
             return False
+        if self.config.banner is None and not self._announces_itself:
+            self.console.note("identity block left alone: the image is not known to read it")
+            return False
         wanted = IdentityBlock.of(self.config.identity, self._peer)
-        if self.config.flash.driver in OWNS_PORT:
+        if not can_read(self.config.flash):
             boot = self._boot or self._try_boot(deadline)
             if boot is not None and not identity_faults(boot, self.config.identity):
                 return False
@@ -166,21 +160,19 @@ class Board:
     def read_identity(self, deadline: Deadline) -> IdentityBlock | str:
         """The block that is in flash now, or why there is none. Needs a flash driver that can read."""
         address = self.config.flash.identity_address
-        with self._in_loader(deadline) as loader:
-            read = getattr(loader, "read", None)
-            if address is None or read is None:
-                return "the identity block cannot be read on this bench"
+        if address is None or not can_read(self.config.flash):
+            return "the identity block cannot be read on this bench"
+        with self._loader.flasher(deadline) as flasher:
             try:
-                return IdentityBlock.parse(read(address, IDENTITY_SIZE, deadline))
+                return IdentityBlock.parse(flasher.read(address, IDENTITY_SIZE, deadline))
             except IdentityError as error:
                 return str(error)
 
     def _ensure(self, region: Region, deadline: Deadline, progress: ProgressSink) -> bool:
-        with self._in_loader(deadline) as loader:
-            if loader.matches([region], None, progress, deadline):
+        with self._loader.flasher(deadline) as flasher:
+            if flasher.matches([region], None, progress, deadline):
                 return False
-            with self._port_lent():
-                loader.program([region], self._reserved(region.name), progress, deadline)
+            flasher.program([region], self._reserved(region.name), progress, deadline)
         self.console.note(f"{region.name} region written at 0x{region.address:08x}")
         return True
 
@@ -198,89 +190,63 @@ class Board:
                     hint=f"a larger image needs another place for it: `flash: {{{kept.name}_address: …}}`, or null",
                 )
 
-    @contextlib.contextmanager
-    def _in_loader(self, deadline: Deadline) -> Iterator[Flasher]:
-        """The connected flasher. One stay in the boot ROM serves all regions until the next boot or the first error."""
-        try:
-            if self._loader is None:
-                self._loader = self._enter_loader(deadline)
-            yield self._loader
-        except BaseException:
-            with contextlib.suppress(RigError):
-                self._bootpin.set(False, Deadline.after(1.0))
-            with contextlib.suppress(RigError):
-                self._leave_loader(discard=True)
-            raise
-
-    def _enter_loader(self, deadline: Deadline) -> Flasher:
+    def _end_boot(self) -> None:
+        """The application is about to be stopped; what was found while it ran is kept."""
         if self._boot_mark is not None:
             self._past = list(self.observations())
-            self._boot_mark = None
-        link = FlashLink(self._port, self._port.node, self.console.note, self.console.feed)
-        loader = make_flasher(self.config.flash, link)
-        if self.config.flash.driver not in OWNS_PORT:
-            self.console.note("enter boot ROM")
-            self._suspension.enter_context(self.console.suspended())
-            enter_bootloader(self._reset, self._bootpin, deadline)
-            loader.connect(deadline)
-        self._boot = None
-        return loader
-
-    def _leave_loader(self, discard: bool) -> None:
-        """Console settings and console reading back, whatever state the board is in."""
-        self._loader = None
-        try:
-            if self.config.flash.driver not in OWNS_PORT:
-                self._port.configure(self.config.serial.baud, "none")
-                if discard:
-                    self._port.discard_input()
-        finally:
-            self._suspension.close()
-
-    @contextlib.contextmanager
-    def _port_lent(self) -> Iterator[None]:
-        """Close the port while a programmer of another's owns it."""
-        if self.config.flash.driver not in OWNS_PORT:
-            yield
-            return
-        with self.console.suspended():
-            self._port.close()
-            try:
-                yield
-            finally:
-                self._port = self._open_port()
-                self.console.port = self._port
-                self._lent_mark = self.console.cut_line()
-                self._wire()
+        self._boot, self._boot_mark = None, None
 
     # --- boot and proof ----------------------------------------------------------------------------------------------
 
-    def reset_and_boot(self, deadline: Deadline) -> Boot:
-        """Reset into the application and wait for its banner, at most the bench's `boot_budget`.
+    def reset_and_boot(self, deadline: Deadline, tell: Callable[[str], None] = lambda text: None) -> Boot:
+        """Start the application and wait for its banner, at most the bench's `boot_budget` after each step.
 
-        Without a reset line the AN3155 Go command starts it. An image without any banner (a foreign one, and no
+        The steps: reset (without a reset line the AN3155 Go command), then, for a board that stays silent, a power
+        cycle. tell: takes a sentence for each step beyond the first. An image without any banner (a foreign one, and no
         `banner:` in the bench file) is not waited for: the Boot then has no fields. Raises BootFailure when the flash
-        is proven or a fault was printed, else ConsoleSilentError.
+        is proven or a fault was printed, else BoardSilentError.
         """
-        if self._boot_mark is not None:
-            self._past = list(self.observations())
+
+        def escalated(text: str) -> None:
+            self._escalated(text)
+            tell(text)
+
+        steps = [Step("a reset" if self._wires.reset.present else "the start", lambda: self._start(deadline))]
+        if self._wires.power.present:
+            steps.append(Step("a power cycle", lambda: self._power_cycle(deadline)))
+        try:
+            return wake(steps, lambda: self._listen(deadline), deadline, escalated)
+        except BoardSilentError as error:
+            raise self._no_boot(error) from error
+
+    def _try_boot(self, deadline: Deadline) -> Boot | None:
+        try:
+            self._start(deadline)
+            return self._listen(deadline)
+        except (BootFailure, BoardSilentError):
+            return None
+
+    def _start(self, deadline: Deadline) -> None:
+        wires = self._wires
+        self._end_boot()
         since = self.console.cut_line()
-        if self._loader is not None:
-            if not self._reset.present and not self._loader.go(self.config.flash.image_address, deadline):
+        if self._loader.active:
+            if not wires.reset.present and not self._loader.go(self.config.flash.image_address, deadline):
                 # A programmer that resets the board by itself may have done so before this.
-                since = self._lent_mark
+                since = self._loader.written_mark
                 self.console.note("no reset line and no Go command: waiting for a banner")
             # After Go the banner may be on its way already.
-            self._leave_loader(discard=self._reset.present)
-        if self._reset.present:
-            self.console.note("reset into the application")
-            marks: list[int] = []
-            start_application(self._reset, self._bootpin, deadline, lambda: marks.append(self.console.cut_line()))
-            since = marks[0]
-        self._boot_mark = since
-        if not self._expects_banner:
-            now = events.Line(since, time.monotonic_ns(), time.time_ns(), "")
-            self._boot = Boot(now)
+            self._loader.leave(discard=wires.reset.present)
+        self._boot_mark = wires.start_application(deadline) if wires.reset.present else since
+
+    def _power_cycle(self, deadline: Deadline) -> None:
+        self._end_boot()
+        self._boot_mark = self._wires.power_cycle(False, deadline)
+
+    def _listen(self, deadline: Deadline) -> Boot:
+        since = self._boot_mark or 0
+        if self.config.banner is None and not self._announces_itself:
+            self._boot = Boot(events.Line(since, time.monotonic_ns(), time.time_ns(), ""))
             return self._boot
         until = deadline.at_most(self.config.boot_budget / 1e9)
         try:
@@ -291,47 +257,41 @@ class Board:
                 until,
                 since,
             )
-        except ConsoleSilentError as error:
-            self._boot = None
-            raise self._no_boot(error, since) from error
+        except ConsoleSilentError:
+            fault = next((event for event in self.console.events(since) if isinstance(event, Fault)), None)
+            if fault is None:
+                raise
+            detail = f"the board faults before its banner: {fault.line.text}"
+            raise BootFailure(Observation("no-boot", detail, time.monotonic_ns())) from None
         return self._boot
 
-    def _no_boot(self, error: ConsoleSilentError, since: int) -> Exception:
-        seen = self.console.events(since)
-        fault = next((event for event in seen if isinstance(event, Fault)), None)
-        if fault is not None:
-            detail = f"the board faults before its banner: {fault.line.text}"
-        elif self._proven_flash:
-            said = self.console.lines(since)
-            last = f"the last of {len(said)} lines is `{said[-1].text}`" if said else "not one line on the console"
-            detail = f"the board did not boot although its flash was verified: {error.what}; {last}"
-        else:
+    def _no_boot(self, error: BoardSilentError) -> Exception:
+        if not self._proven_flash:
             return ConsoleSilentError(
                 error.what,
                 seen=error.seen,
-                hint="the flash was not verified in this run: flash with `flash: always`, or check power and console",
+                hint="the flash was not verified in this run: flash with `flash: always`, or check power and console; "
+                + by_hand(self.config.power),
             )
+        said = self.console.lines(self._boot_mark or 0)
+        last = f"the last of {len(said)} lines is `{said[-1].text}`" if said else "not one line on the console"
+        detail = f"the board did not boot although its flash was verified: {error.what}; {last}"
         return BootFailure(Observation("no-boot", detail, time.monotonic_ns()))
-
-    def _try_boot(self, deadline: Deadline) -> Boot | None:
-        try:
-            return self.reset_and_boot(deadline)
-        except (BootFailure, ConsoleSilentError):
-            return None
 
     def _runs(self, image: Image, deadline: Deadline) -> bool:
         boot = self._try_boot(deadline)
-        return boot is not None and image.build_id is not None and boot.build == image.build_id
+        return boot is not None and image_proof(boot, image, read_back=False) is not None
 
-    def prove_identity(self, image: Image | None = None) -> None:
-        """The last banner must show the bench file's identity and, if given, the image's build id.
+    def prove_identity(self, image: Image | None = None) -> str:
+        """The last banner must show the bench file's identity and, if given, `image` must be proven to run.
 
-        Raises BoardError: the rig would measure another board or another firmware.
+        Returns what proves the image, in words (empty without one). Raises BoardError: the rig would measure another
+        board or another firmware, or cannot tell which.
         """
         if self._boot is None:
             raise BoardError("the board has not booted yet, so nothing proves who it is")
         wrong = identity_faults(self._boot, self.config.identity) if self._boot.fields else []
-        if image is not None:
+        if image is not None and self.config.banner is None:
             wrong += image_faults(self._boot, image)
         if wrong:
             raise BoardError(
@@ -339,6 +299,19 @@ class Board:
                 seen=self._boot.line.text,
                 hint="is this port that of this board? Flash with `flash: always`, the identity block included",
             )
+        if image is None:
+            return ""
+        proof = image_proof(self._boot, image, self._proven_flash)
+        if proof is None:
+            shown = f"its banner shows build {self._boot.build}" if self._boot.build else "no banner shows its build"
+            raise BoardError(
+                f"the image {image.path.name} cannot be identified on the board: {shown}, and the flash was not read "
+                "back in this run",
+                seen=self._boot.line.text or None,
+                hint="flash with `if-changed` through a driver that reads back (an3155, or command with `read`), or "
+                "give `banner:` a group `(?P<build>…)` that shows the image's build id or a version text of the image",
+            )
+        return proof
 
     def wait_ready(self, deadline: Deadline) -> None:
         """Wait until the firmware says that its token service is bound. Raises ConsoleSilentError."""
@@ -348,25 +321,11 @@ class Board:
 
     def configure(self, npu: Npu, deadline: Deadline, push: Push | None = None) -> None:
         """Set the scripted backend and, for push mode, what the next start sentinel sets off."""
-        self.console.command(
-            f"npu first_us={_whole_us(npu.first_token)} token_us={_whole_us(npu.per_token)} "
-            f"chunk={npu.tokens_per_datagram}",
-            deadline,
-        )
-        if push is not None:
-            self.console.command(
-                f"push every_us={_whole_us(push.every_ns)} count={push.count} tokens={push.tokens}", deadline
-            )
+        application.configure(self.console, npu, deadline, push)
 
     def counters(self, deadline: Deadline) -> dict[str, int]:
         """The firmware's counters by name. Raises BoardError when a line is not `counter <name>=<integer>`."""
-        counters = {}
-        for line in self.console.command("counters", deadline):
-            name, equals, value = line.removeprefix("counter ").partition("=")
-            if not line.startswith("counter ") or not equals or not value.isdecimal():
-                raise BoardError("the board's counters cannot be read", seen=line)
-            counters[name] = int(value)
-        return counters
+        return application.counters(self.console, deadline)
 
     def telemetry(self, deadline: Deadline) -> Telemetry:
         """Drain the firmware's RAM ring."""
@@ -385,11 +344,3 @@ class Board:
             elif isinstance(event, Boot) and (self._boot is None or event.line.index != self._boot.line.index):
                 found.append(Observation("reboot", f"restarted unasked: {event.line.text}", event.line.t_ns))
         return tuple(found)
-
-
-def _whole_us(value_ns: int) -> int:
-    if value_ns % 1000:
-        raise BoardError(
-            f"{value_ns} ns is finer than the firmware's clock", hint="give whole microseconds in the plan"
-        )
-    return value_ns // 1000

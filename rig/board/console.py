@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rig.board.events import Boot, Event, Line, LineAssembler, parse_event
+from rig.board.report import BoardSilentError
 from rig.board.serial_port import SerialPort
 from rig.deadline import Deadline
 from rig.errors import BoardError
@@ -28,8 +29,8 @@ LOG_LIMIT = 64 << 20
 T = TypeVar("T")
 
 
-class ConsoleSilentError(BoardError):
-    """The board did not say what was waited for."""
+class ConsoleSilentError(BoardSilentError):
+    """The console did not say what was waited for."""
 
 
 class CommandRefusedError(BoardError):
@@ -98,6 +99,24 @@ class Console:
         try:
             yield self.port
         finally:
+            self.start()
+
+    @property
+    def reading(self) -> bool:
+        """True between `start` and `close`, unless the port is lent out."""
+        return self._thread is not None
+
+    @property
+    def lost(self) -> bool:
+        """True when the reader ended because the port went away."""
+        return self._error is not None
+
+    def replace_port(self, port: SerialPort) -> None:
+        """Go on with another port, reading if it was read before: the board's came back, perhaps under a new name."""
+        reading = self.reading
+        self._pause()
+        self.port = port
+        if reading:
             self.start()
 
     def feed(self, data: bytes) -> None:

@@ -96,7 +96,9 @@ def load_image(path: Path, address: int) -> Image:
     build_id: str | None = None
     if kind == ".elf":
         if not raw.startswith(b"\x7fELF"):
-            raise BoardError(f"firmware image {path} is no ELF file", seen=f"it begins with {raw[:4]!r}")
+            raise BoardError(
+                f"firmware image {path} is no ELF file", seen=f"it begins with {raw[:4]!r}", hint="build it anew"
+            )
         segments, build_id = _read_elf(path, raw, address)
     elif kind == ".hex":
         segments = list(_read_hex(path, raw))
@@ -118,7 +120,7 @@ def _merge(path: Path, segments: Iterable[Segment]) -> tuple[Segment, ...]:
     """Sort, join what touches or nearly does, refuse overlaps."""
     ordered = sorted((s for s in segments if s.data), key=lambda segment: segment.address)
     if not ordered:
-        raise BoardError(f"firmware image {path} holds no bytes to flash")
+        raise BoardError(f"firmware image {path} holds no bytes to flash", hint="build it anew")
     if (span := ordered[-1].end - ordered[0].address) > SPAN_LIMIT:
         raise BoardError(
             f"firmware image {path} spreads from 0x{ordered[0].address:08x} to 0x{ordered[-1].end - 1:08x} "
@@ -167,7 +169,7 @@ _PT_LOAD, _PT_NOTE, _EM_ARM = 1, 4, 40
 
 def _read_elf(path: Path, raw: bytes, image_address: int) -> tuple[list[Segment], str | None]:
     def damaged(why: str) -> BoardError:
-        return BoardError(f"firmware image {path} cannot be used: {why}")
+        return BoardError(f"firmware image {path} cannot be used: {why}", hint="build it anew, as a 32-bit Arm ELF")
 
     if len(raw) < _EHDR.size:
         raise damaged("the file is cut inside its ELF header")

@@ -1,6 +1,6 @@
-"""The board's reset and boot lines: modem signals of its serial port, the emulator, a lab's own program, or none.
+"""The board's reset, boot and power lines: modem signals of its serial port, the emulator, a lab's program, or none.
 
-A driver is one class and one entry of DRIVERS. `asserted` means: reset held, boot ROM selected.
+A driver is one class and one entry of DRIVERS. `asserted` means: reset held, boot ROM selected, power on.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from rig.bench.model import ControlLine
+from rig.bench.model import ControlLine, PowerLine
 from rig.board.command import run_command
 from rig.board.serial_port import SerialPort
 from rig.deadline import Deadline
@@ -19,7 +19,7 @@ from rig.errors import BoardError
 RESET_PULSE_S = 0.01
 """How long reset is held. STM32 needs 20 us (NRST, RM0385 5.1.2); 100 nF on the pin and a USB adapter need more."""
 
-Role = Literal["reset", "boot"]
+Role = Literal["reset", "boot", "power"]
 
 
 class EmulatedBoard(Protocol):
@@ -53,7 +53,7 @@ class Wiring:
     note: Callable[[str], None]
 
 
-def make_line(role: Role, config: ControlLine, wiring: Wiring) -> Line:
+def make_line(role: Role, config: ControlLine | PowerLine, wiring: Wiring) -> Line:
     """The driver that the bench file names for a line."""
     return DRIVERS[config.driver](role, config, wiring)
 
@@ -89,7 +89,8 @@ def _pulse(reset: Line, deadline: Deadline, while_held: Callable[[], object] = l
 class _ModemLine:
     present = True
 
-    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+    def __init__(self, role: Role, config: ControlLine | PowerLine, wiring: Wiring) -> None:
+        assert isinstance(config, ControlLine)
         self._name: Literal["dtr", "rts"] = "dtr" if config.driver == "dtr" else "rts"
         self._role, self._inverted, self._port = role, config.inverted, wiring.port
 
@@ -102,13 +103,14 @@ class _ModemLine:
 class _EmulatedLine:
     present = True
 
-    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+    def __init__(self, role: Role, config: ControlLine | PowerLine, wiring: Wiring) -> None:
         if wiring.emulated is None:
             raise BoardError(
                 f"the {role} line's driver is `emulated`, but this bench is not an emulated one",
                 hint="choose dtr, rts, command or none for it in the bench file",
             )
-        self._drive = wiring.emulated.set_reset if role == "reset" else wiring.emulated.set_boot
+        board = wiring.emulated
+        self._drive = {"reset": board.set_reset, "boot": board.set_boot, "power": board.power}[role]
 
     def set(self, asserted: bool, deadline: Deadline) -> None:
         self._drive(asserted)
@@ -117,11 +119,11 @@ class _EmulatedLine:
 class _CommandLine:
     present = True
 
-    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+    def __init__(self, role: Role, config: ControlLine | PowerLine, wiring: Wiring) -> None:
         if config.on is None or config.off is None:
             raise BoardError(
                 f"the {role} line's driver is `command`, but the bench file does not give both `on` and `off`",
-                hint="`on` asserts the line (reset held, boot ROM selected), `off` releases it",
+                hint="`on` asserts the line (reset held, boot ROM selected, power on), `off` is the opposite",
             )
         self._on, self._off, self._wiring = config.on, config.off, wiring
 
@@ -133,14 +135,14 @@ class _CommandLine:
 class _NoLine:
     present = False
 
-    def __init__(self, role: Role, config: ControlLine, wiring: Wiring) -> None:
+    def __init__(self, role: Role, config: ControlLine | PowerLine, wiring: Wiring) -> None:
         pass
 
     def set(self, asserted: bool, deadline: Deadline) -> None:
         pass
 
 
-DRIVERS: dict[str, Callable[[Role, ControlLine, Wiring], Line]] = {
+DRIVERS: dict[str, Callable[[Role, ControlLine | PowerLine, Wiring], Line]] = {
     "dtr": _ModemLine,
     "rts": _ModemLine,
     "emulated": _EmulatedLine,

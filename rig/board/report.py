@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rig.errors import BoardError
+
 FlashMode = Literal["always", "if-changed", "never"]
+
+
+class BoardSilentError(BoardError):
+    """The board did not say what was waited for: no banner, no answer of its boot ROM."""
 
 
 @dataclass(frozen=True)

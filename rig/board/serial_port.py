@@ -35,6 +35,10 @@ class BoardLostError(BoardError):
     """The serial port went away while in use: adapter unplugged, remote end closed, device gone."""
 
 
+class PortMissingError(BoardError):
+    """Nothing is there under the port's name: adapter not plugged in, or without the power that feeds it."""
+
+
 @dataclass(frozen=True)
 class UsbTty:
     """What tells USB serial ports apart: device node, (vendor, product, serial number, interface)."""
@@ -60,10 +64,14 @@ def resolve(port: str, usb: Callable[[], Iterable[UsbTty]] | None = None) -> str
         return port
     path = Path(port)
     if not path.exists():
-        raise BoardError(f"serial port {port} does not exist", hint=_what_is_there())
+        raise PortMissingError(f"serial port {port} does not exist", hint=_what_is_there())
     node = os.path.realpath(port)
     if not stat.S_ISCHR(Path(node).stat().st_mode):
-        raise BoardError(f"{port} is not a serial device", seen=f"it resolves to {node}")
+        raise BoardError(
+            f"{port} is not a serial device",
+            seen=f"it resolves to {node}",
+            hint="correct `board.serial.port` of the bench file; " + _what_is_there(),
+        )
     if "/serial/by-id/" in port:
         ports = list((usb or _usb_ttys)())
         mine = next((tty for tty in ports if tty.device == node), None)
@@ -180,6 +188,10 @@ class SerialPort:
         """Other processes that have the device open without our lock; empty for network ports."""
         return [] if self.is_network else holders(self.node)
 
+    def is_there(self) -> bool:
+        """False once the device node is gone, as it is when a USB adapter disconnects; network ports cannot tell."""
+        return self.is_network or Path(self.node).exists()
+
     def read(self, size: int) -> bytes:
         """Up to `size` bytes; fewer, or none, when POLL_S ends or `cancel_read` was called."""
         with self._mapped("reading"):
@@ -191,6 +203,11 @@ class SerialPort:
             first = bytes(self._port.read(1))
             waiting = self._port.in_waiting if first else 0
             return first + bytes(self._port.read(waiting)) if waiting else first
+
+    def waiting(self) -> int:
+        """Bytes that have arrived and were not read yet."""
+        with self._mapped("reading"):
+            return int(self._port.in_waiting)
 
     def write(self, data: bytes) -> None:
         """Hand all of `data` to the driver. Never waits for it to leave the wire (tcdrain can hang for ever)."""

@@ -77,7 +77,7 @@ class Decoder:
         index = self._by_bytes.get(key)
         if index is None:
             index = self._by_bytes[key] = len(self.flows)
-            self.flows.append(FlowKey(vlans, _text(src), _text(dst), proto, srcport, dstport))
+            self.flows.append(flow_key(*key))
         return index
 
     def decode(
@@ -89,7 +89,8 @@ class Decoder:
         try:
             ethertype, at, vlans = _link(frame, linktype)
             if ethertype == _ARP:
-                held = min(_ARP_SIZE, max(0, captured - at))
+                at = min(at, captured)
+                held = min(_ARP_SIZE, captured - at)
                 return nothing._replace(proto=PROTO_ARP, payload_off=offset + at, payload_len=held, payload_cap=held)
             if ethertype == _IPV4:
                 packet = _ipv4(frame, at, wire)
@@ -102,8 +103,9 @@ class Decoder:
         if packet is None:
             return nothing
         if packet.fragment is None:
+            at = min(captured, packet.at)
             end = min(captured, packet.at + packet.length)
-            return self._transport(frame[packet.at : end], packet, vlans, offset + packet.at, nothing)
+            return self._transport(frame[at:end], packet, vlans, offset + at, nothing)
         identification, fragment_offset, more = packet.fragment
         whole = self.joiner.add(
             (interface, vlans, packet.src, packet.dst, packet.proto, identification),
@@ -143,6 +145,12 @@ class Decoder:
         payload = length - header
         captured = max(0, min(payload, len(segment) - header))
         return Decoded(proto, flow, start + min(header, len(segment)), payload, captured, nothing.first_ns)
+
+
+def flow_key(vlans: tuple[int, ...], src: bytes, dst: bytes, proto: int, srcport: int, dstport: int) -> FlowKey:
+    """A flow's key with its addresses, of 4 or 16 bytes, as text."""
+    family = socket.AF_INET if len(src) == 4 else socket.AF_INET6
+    return FlowKey(vlans, socket.inet_ntop(family, src), socket.inet_ntop(family, dst), proto, srcport, dstport)
 
 
 class _Packet(NamedTuple):
@@ -207,6 +215,8 @@ def _ipv6(frame: bytes, at: int, wire: int) -> _Packet | None:
     at += 40
     if length == 0:
         length = wire - at
+        if length < 0:
+            return None
     part = None
     while proto in (_HOP_BY_HOP, _ROUTING, _DESTINATION, _MOBILITY, _FRAGMENT, _AUTHENTICATION):
         following, size = struct.unpack_from("BB", frame, at)
@@ -225,7 +235,3 @@ def _ipv6(frame: bytes, at: int, wire: int) -> _Packet | None:
         if part is not None:
             break  # What follows is the fragment's data, extension headers of the whole datagram included.
     return _Packet(src, dst, proto, at, length, part)
-
-
-def _text(address: bytes) -> str:
-    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)

@@ -75,33 +75,46 @@ def read_messages(stderr: str) -> Messages:
     )
 
 
-def refusal(stderr: str, interface: str, *, status: int | None) -> CaptureError:
-    """The error for a dumpcap that did not start, with the exact fix where the cause is known."""
+def refusal(stderr: str, interface: str, *, status: int | None, where: str = "") -> CaptureError:
+    """The error for a dumpcap that did not start, with the exact fix where the cause is known.
+
+    where: `user@host` of the machine that it was to run on; empty for this one.
+    """
+    on, there = _on(where)
     text = stderr.lower()
     complaint = next(iter(read_messages(stderr).complaints), None)
     if "permission" in text or "operation not permitted" in text or "privileges" in text:
         return CaptureError(
-            f"this user may not capture on {interface}",
+            f"this user may not capture on {interface}{on}",
             seen=complaint,
-            hint="sudo setcap cap_net_raw,cap_net_admin=eip $(command -v dumpcap); where that is not wanted: "
+            hint=f"{there}sudo setcap cap_net_raw,cap_net_admin=eip $(command -v dumpcap); where that is not wanted: "
             "sudo dpkg-reconfigure wireshark-common, sudo usermod -aG wireshark $USER, log in again",
         )
     if "no such device" in text or "there is no device" in text:
-        return CaptureError(f"dumpcap finds no interface {interface}", seen=complaint)
+        return CaptureError(f"dumpcap finds no interface {interface}{on}", seen=complaint)
     if "not up" in text or "network is down" in text:
         return CaptureError(
-            f"the interface {interface} is down", seen=complaint, hint=f"sudo ip link set {interface} up"
+            f"the interface {interface}{on} is down", seen=complaint, hint=f"{there}sudo ip link set {interface} up"
         )
     ended = "did not become ready" if status is None else f"ended with status {status} before it was ready"
-    return CaptureError(f"dumpcap on {interface} {ended}", seen=complaint)
+    return CaptureError(f"dumpcap on {interface}{on} {ended}", seen=complaint)
 
 
-def not_executable(error: str) -> CaptureError:
-    """The error for a dumpcap that could not be started at all."""
+def not_executable(error: str, *, where: str = "") -> CaptureError:
+    """The error for a dumpcap that could not be started at all; `where` as in `refusal`."""
+    on, there = _on(where)
     if "permission" in error.lower():
         return CaptureError(
-            "this user may not run dumpcap", seen=error, hint="sudo usermod -aG wireshark $USER, then log in again"
+            f"this user may not run dumpcap{on}",
+            seen=error,
+            hint=f"{there}sudo usermod -aG wireshark $USER, then log in again",
         )
     return CaptureError(
-        "dumpcap could not be started", seen=error, hint="sudo apt-get install --no-install-recommends tshark"
+        f"dumpcap could not be started{on}",
+        seen=error,
+        hint=f"{there}sudo apt-get install --no-install-recommends tshark",
     )
+
+
+def _on(where: str) -> tuple[str, str]:
+    return (f" of {where}", f"on {where}: ") if where else ("", "")

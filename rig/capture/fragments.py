@@ -6,6 +6,7 @@ is not complete 30 s after its first fragment is given up.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -30,6 +31,12 @@ class _Open:
     first_ns: int
     latest_ns: int
     total: int = -1
+    covered: int = 0
+    """Bytes of the fragments so far; they never overlap."""
+    end: int = 0
+    """Where the furthest of them ends."""
+    offsets: list[int] = field(default_factory=list)
+    """Sorted."""
     parts: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """Offset → (length by the header, bytes captured)."""
 
@@ -58,7 +65,11 @@ class Joiner:
             datagram = self._open[key] = _Open(time_ns, time_ns)
         datagram.first_ns = min(datagram.first_ns, time_ns)
         datagram.latest_ns = max(datagram.latest_ns, time_ns)
-        datagram.parts.setdefault(offset, (length, captured))
+        if offset not in datagram.parts:
+            datagram.parts[offset] = (length, captured)
+            insort(datagram.offsets, offset)
+            datagram.covered += length
+            datagram.end = max(datagram.end, offset + length)
         if not more:
             datagram.total = offset + length
         whole = _join(datagram)
@@ -85,20 +96,24 @@ def _contradicts(datagram: _Open, offset: int, length: int, more: bool, captured
     end = offset + length
     if datagram.total >= 0 and (end > datagram.total or (not more and end != datagram.total)):
         return True
-    for at, (size, held) in datagram.parts.items():
-        if at == offset and size == length:
-            common = min(len(held), len(captured))
-            return held[:common] != captured[:common]
-        if at < end and offset < at + size:
-            return True
-    return not more and any(at + size > end for at, (size, _) in datagram.parts.items())
+    size, held = datagram.parts.get(offset, (0, b""))
+    if size == length:
+        common = min(len(held), len(captured))
+        return held[:common] != captured[:common]
+    after = bisect_left(datagram.offsets, offset)
+    if after < len(datagram.offsets) and datagram.offsets[after] < end:
+        return True
+    before = datagram.offsets[after - 1] if after else 0
+    if after and before + datagram.parts[before][0] > offset:
+        return True
+    return not more and datagram.end > end
 
 
 def _join(datagram: _Open) -> Whole | None:
-    if datagram.total < 0 or sum(size for size, _ in datagram.parts.values()) != datagram.total:
+    if datagram.covered != datagram.total:
         return None
     payload = bytearray()
-    for offset in sorted(datagram.parts):
+    for offset in datagram.offsets:
         if offset != len(payload):
             break
         payload += datagram.parts[offset][1]

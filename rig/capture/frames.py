@@ -66,13 +66,13 @@ class Parser(Protocol):
     number: int
     """Frames seen so far."""
     consumed: int
-    """Bytes of the buffer last given to `frames` that need not be given again."""
+    """Bytes of the buffer last given to `frames` that need not be given again: the next record begins there."""
     stopped: bool
     """True when the rest of the file cannot be read."""
 
-    def frames(self, data: Buffer, base: int, *, final: bool) -> Iterator[Frame]:
-        """Yield the frames of all whole records in `data`, which begins at file offset `base`.
+    def frames(self, data: Buffer, base: int, *, final: bool, begin: int = 0, once: bool = False) -> Iterator[Frame]:
+        """Yield the frames of all whole records in `data` from `begin` on; `data` begins at file offset `base`.
 
-        final: nothing will follow, so that a record that is not whole is a cut file. `consumed` is valid once the
-        iterator is exhausted.
+        final: nothing will follow, so that a record that is not whole is a cut file. once: only one record (and the
+        file header before it). `consumed` is valid once the iterator is exhausted.
         """

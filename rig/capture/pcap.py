@@ -31,12 +31,14 @@ class PcapParser:
         self.number = 0
         self.consumed = 0
         self.stopped = False
-        self._order = "<"
-        self._to_ns = 1
+        self.order = "<"
+        """Byte order of the file, as `struct` writes it."""
+        self.to_ns = 1
+        """Nanoseconds per unit of a stamp's fraction."""
 
-    def frames(self, data: Buffer, base: int, *, final: bool) -> Iterator[Frame]:
-        position, end = 0, len(data)
-        self.consumed = 0
+    def frames(self, data: Buffer, base: int, *, final: bool, begin: int = 0, once: bool = False) -> Iterator[Frame]:
+        position, end = begin, len(data)
+        self.consumed = begin
         if not self.interfaces:
             if end < _FILE_HEADER_LENGTH:
                 if final:
@@ -44,9 +46,9 @@ class PcapParser:
                 return
             self._file_header(data)
             position = _FILE_HEADER_LENGTH
-        unpack = struct.Struct(self._order + "IIII").unpack_from
+        unpack = struct.Struct(self.order + "IIII").unpack_from
         second = self.interfaces[0].ticks_per_s
-        to_ns, number = self._to_ns, self.number
+        to_ns, number = self.to_ns, self.number
         while position + 16 <= end:
             seconds, fraction, captured, wire = unpack(data, position)
             if captured > MAX_CAPTURED:
@@ -65,15 +67,19 @@ class PcapParser:
                 )
             position = following
             yield number, seconds * 1_000_000_000 + fraction * to_ns, 0, wire, captured, offset
+            if once:
+                self.number = number
+                self.consumed = position
+                return
         self.number = number
         self.consumed = position
         if final and not self.stopped and position < end:
             self._cut(base + position, end - position, f"the record of frame {number + 1}")
 
     def _file_header(self, data: Buffer) -> None:
-        self._order, ticks = _MAGICS[bytes(data[:4])]
-        self._to_ns = 1_000_000_000 // ticks
-        snaplen, network = struct.unpack_from(self._order + "II", data, 16)
+        self.order, ticks = _MAGICS[bytes(data[:4])]
+        self.to_ns = 1_000_000_000 // ticks
+        snaplen, network = struct.unpack_from(self.order + "II", data, 16)
         # The upper half of the word tells of frame check sequences; the link type is the lower.
         self.interfaces.append(Interface(linktype=network & 0xFFFF, ticks_per_s=ticks, snaplen=snaplen))
 

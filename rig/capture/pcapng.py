@@ -42,14 +42,15 @@ class PcapngParser:
         self.stopped = False
         self.application = ""
         """What wrote the file, by its own account."""
-        self._order = "<"
-        self._first = 0
+        self.order = "<"
+        """Byte order of the current section, as `struct` writes it."""
+        self.first = 0
         """Index of the current section's first interface."""
         self._scales: list[_Scale] = []
 
-    def frames(self, data: Buffer, base: int, *, final: bool) -> Iterator[Frame]:
-        position, end = 0, len(data)
-        self.consumed = 0
+    def frames(self, data: Buffer, base: int, *, final: bool, begin: int = 0, once: bool = False) -> Iterator[Frame]:
+        position, end = begin, len(data)
+        self.consumed = begin
         number = self.number
         head, packet, tail, first, times = self._section()
         while position + 12 <= end:
@@ -88,6 +89,10 @@ class PcapngParser:
                 if self.stopped:
                     break
             position = following
+            if once:
+                self.number = number
+                self.consumed = position
+                return
         self.number = number
         self.consumed = position
         if final and not self.stopped and position < end:
@@ -100,12 +105,12 @@ class PcapngParser:
 
     def _section(self) -> tuple[_Unpack, _Unpack, _Unpack, int, list[_Scale]]:
         """What the loop needs to know of the current section, in locals; the list grows as interfaces come."""
-        order = self._order
+        order = self.order
         return (
             struct.Struct(order + "II").unpack_from,
             struct.Struct(order + "IIIIIII").unpack_from,
             struct.Struct(order + "I").unpack_from,
-            self._first,
+            self.first,
             self._scales,
         )
 
@@ -119,8 +124,8 @@ class PcapngParser:
             if major != 1:
                 self._corrupt(base + position, f"a section of pcapng version {major}", len(data) - position)
                 return False
-        self._order = order
-        self._first = len(self.interfaces)
+        self.order = order
+        self.first = len(self.interfaces)
         self._scales = []
         return True
 
@@ -129,7 +134,7 @@ class PcapngParser:
     ) -> Frame | None:
         body = data[position + 8 : position + length - 4]
         if kind == _SECTION_HEADER:
-            for code, value in _options(body, 16, self._order):
+            for code, value in _options(body, 16, self.order):
                 if code == _SHB_USERAPPL:
                     self.application = value.decode("utf-8", "replace").rstrip("\0")
         elif kind == _INTERFACE:
@@ -141,21 +146,21 @@ class PcapngParser:
             if len(body) < 4 or not times:
                 self._bad_packet(base + position, self.number, "a Simple Packet Block without interface or length")
                 return None
-            wire = struct.unpack_from(self._order + "I", body)[0]
-            snaplen = self.interfaces[self._first].snaplen or wire
-            return self.number, None, self._first, wire, min(wire, snaplen, len(body) - 4), position + 12
+            wire = struct.unpack_from(self.order + "I", body)[0]
+            snaplen = self.interfaces[self.first].snaplen or wire
+            return self.number, None, self.first, wire, min(wire, snaplen, len(body) - 4), position + 12
         elif kind == _OLD_PACKET:
             self.number += 1
             if len(body) < 20:
                 self._bad_packet(base + position, self.number, f"a Packet Block of {length} bytes")
                 return None
-            interface, _, high, low, captured, wire = struct.unpack_from(self._order + "HHIIII", body)
+            interface, _, high, low, captured, wire = struct.unpack_from(self.order + "HHIIII", body)
             if interface >= len(times) or captured > len(body) - 20 or captured > MAX_CAPTURED:
                 self._bad_packet(base + position, self.number, f"interface {interface}, {captured} captured bytes")
                 return None
             time_ns = _to_ns(high << 32 | low, *times[interface])
             if MIN_TIME_NS <= time_ns <= MAX_TIME_NS:
-                return self.number, time_ns, self._first + interface, wire, captured, position + 28
+                return self.number, time_ns, self.first + interface, wire, captured, position + 28
             self._bad_packet(base + position, self.number, f"{time_ns // 1_000_000_000} s since 1970")
         elif kind == _ENHANCED_PACKET:
             self.number += 1
@@ -171,16 +176,16 @@ class PcapngParser:
             self._add(Interface(linktype=-1))
             self.findings.add("corrupt-block", "an interface description is too short", f"block at byte {offset}")
             return
-        linktype, _, snaplen = struct.unpack_from(self._order + "HHI", body)
+        linktype, _, snaplen = struct.unpack_from(self.order + "HHI", body)
         interface = Interface(linktype=linktype, snaplen=snaplen)
-        for code, value in _options(body, 8, self._order):
+        for code, value in _options(body, 8, self.order):
             if code == _IF_NAME:
                 interface.name = value.decode("utf-8", "replace").rstrip("\0")
             elif code == _IF_TSRESOL and value:
                 exponent = value[0] & 0x7F
                 interface.ticks_per_s = 1 << exponent if value[0] & 0x80 else 10**exponent
             elif code == _IF_TSOFFSET and len(value) >= 8:
-                interface.offset_s = struct.unpack_from(self._order + "q", value)[0]
+                interface.offset_s = struct.unpack_from(self.order + "q", value)[0]
         self._add(interface)
 
     def _add(self, interface: Interface) -> None:
@@ -189,16 +194,16 @@ class PcapngParser:
         self._scales.append((0 if rest else whole, interface.ticks_per_s, interface.offset_s * 1_000_000_000))
 
     def _statistics(self, body: bytes, offset: int) -> None:
-        index = struct.unpack_from(self._order + "I", body)[0] if len(body) >= 12 else -1
-        if not 0 <= index < len(self.interfaces) - self._first:
+        index = struct.unpack_from(self.order + "I", body)[0] if len(body) >= 12 else -1
+        if not 0 <= index < len(self.interfaces) - self.first:
             self.findings.add(
                 "corrupt-block", "statistics of an interface that is not there", f"block at byte {offset}"
             )
             return
-        interface = self.interfaces[self._first + index]
-        for code, value in _options(body, 12, self._order):
+        interface = self.interfaces[self.first + index]
+        for code, value in _options(body, 12, self.order):
             if len(value) >= 8:
-                counter = struct.unpack_from(self._order + "Q", value)[0]
+                counter = struct.unpack_from(self.order + "Q", value)[0]
                 if code == _ISB_IFRECV:
                     interface.received = counter
                 elif code == _ISB_IFDROP:

@@ -1,5 +1,7 @@
 """Records the bench's Ethernet with dumpcap: ready before the first packet, tail drained, every loss accounted for.
 
+host: the rig's, at capture point `jetson` a JetsonHost; whatever the host, the file lies here when it is stopped.
+
 with Recorder(host, capture_point(bench.capture), path) as recorder:
     recorder.start(deadline)                             # dumpcap has its socket open
     recorder.wait_for_sentinel(SENTINEL_START, deadline)  # the measured path provably reaches the file
@@ -19,6 +21,7 @@ from typing import Final, Literal
 
 from rig.bench.host import Child, Host
 from rig.capture import dumpcap
+from rig.capture.jetson_host import JetsonChild, JetsonHost
 from rig.capture.links import (
     MONITOR,
     Link,
@@ -33,7 +36,7 @@ from rig.capture.points import Point
 from rig.capture.report import CaptureReport, CarrierChange, InterfaceReport, SentinelSeen
 from rig.capture.tail import CaptureTail
 from rig.deadline import Deadline
-from rig.errors import CaptureError, InternalError
+from rig.errors import CaptureError, InternalError, JetsonError, RigError
 from rig.protocol import TokenError, token_v2
 
 QUIET_S: Final = 0.5
@@ -53,10 +56,16 @@ def check_capture(host: Host, point: Point, deadline: Deadline) -> list[Link]:
         except InternalError as error:
             if deadline.expired():
                 raise
-            raise dumpcap.not_executable(error.what) from error
+            raise dumpcap.not_executable(error.what, where=place_of(host)) from error
         if probe.returncode != 0:
-            raise dumpcap.refusal(probe.stderr.decode("utf-8", "replace"), link.name, status=probe.returncode)
+            stderr = probe.stderr.decode("utf-8", "replace")
+            raise dumpcap.refusal(stderr, link.name, status=probe.returncode, where=place_of(host))
     return chosen
+
+
+def place_of(host: Host) -> str:
+    """`user@host:port` of the Jetson where the capture runs; empty for the rig itself."""
+    return host.where if isinstance(host, JetsonHost) else ""
 
 
 class Recorder:
@@ -74,6 +83,8 @@ class Recorder:
         self._tail = CaptureTail(path, _SENTINEL_MARK)
         self._drained: Literal["end-sentinel", "quiet-time", "not"] = "not"
         self._started_ns = self._ready_ns = 0
+        self.clock: dict[str, int] | None = None
+        """The clock that stamped, where that is not the rig's: `rig.capture.clock.ClockWatch.summary`, after `stop`."""
         self.sentinels: list[SentinelSeen] = []
         """Sentinels seen in the file so far, in its order."""
 
@@ -84,9 +95,12 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for child in (self._child, self._monitor):
-            if child is not None and child.poll() is None:
-                child.send_signal(signal.SIGKILL)
-                child.wait(Deadline.after(1.0))
+            with contextlib.suppress(JetsonError):
+                if child is not None and child.poll() is None:
+                    child.send_signal(signal.SIGKILL)
+                    child.wait(Deadline.after(1.0))
+        if isinstance(self._host, JetsonHost):
+            self._host.close()
         for left in (self._stderr, self._changes):
             left.unlink(missing_ok=True)
 
@@ -106,11 +120,12 @@ class Recorder:
         try:
             self._child = self._host.spawn(dumpcap.command(names), stdout=self._path, stderr=self._stderr)
         except InternalError as error:
-            raise dumpcap.not_executable(error.what) from error
+            raise dumpcap.not_executable(error.what, where=place_of(self._host)) from error
         while not dumpcap.read_messages(self._messages()).ready:
             status = self._child.poll()
             if status is not None or deadline.expired():
-                raise dumpcap.refusal(self._messages(), ", ".join(names), status=status)
+                where = place_of(self._host)
+                raise dumpcap.refusal(self._messages(), ", ".join(names), status=status, where=where)
             time.sleep(_POLL_S / 2)
         self._ready_ns = time.time_ns()
 
@@ -131,7 +146,7 @@ class Recorder:
     def wait_for_sentinel(self, kind: int, deadline: Deadline) -> SentinelSeen | None:
         """The first sentinel of `kind` in the file; None if the deadline came first. CaptureError if dumpcap died."""
         while True:
-            self._poll()
+            self._poll(deadline)
             for seen in self.sentinels:
                 if seen.kind == kind:
                     return seen
@@ -143,22 +158,22 @@ class Recorder:
     def drain(self, deadline: Deadline) -> None:
         """Wait until the tail is in the file. Call it when the last expected packet has been sent or received.
 
-        Over once the board's answer to the end sentinel is in the file, which on one interface comes after everything
-        else. Without it: at least QUIET_S after the call, and only when nothing more came for as long, or when frames
-        that are later than the call have come. A dumpcap that lags behind is waited for, since what it leaves in the
-        kernel's ring is lost and counted by nobody. CaptureError if dumpcap died.
+        Over once the board's answer to the end sentinel is in the file and every interface has shown its frame of that
+        exchange, which comes there after everything else. Without it: at least QUIET_S after the call, and only when
+        nothing more came for as long, or when frames that are later than the call have come. A dumpcap that lags behind
+        is waited for, since what it leaves in the kernel's ring is lost and counted by nobody. CaptureError if dumpcap
+        died.
         """
         begun = grown = time.monotonic()
         caught_up_ns = time.time_ns() + int(QUIET_S / 2 * 1e9)
         size = self._tail.size
         while True:
-            self._poll()
+            self._poll(deadline)
             now = time.monotonic()
             if self._tail.size != size:
                 size, grown = self._tail.size, now
-            if len(self._links) == 1 and any(
-                seen.kind == token_v2.SENTINEL_END and seen.from_board for seen in self.sentinels
-            ):
+            ends = [seen for seen in self.sentinels if seen.kind == token_v2.SENTINEL_END]
+            if any(seen.from_board for seen in ends) and len({seen.interface for seen in ends}) == len(self._links):
                 self._drained = "end-sentinel"
                 return
             newest = [self._tail.newest_ns.get(index, 0) for index in range(len(self._links))]
@@ -177,13 +192,17 @@ class Recorder:
         faults: list[str] = []
         ended, status = self._end(self._child, deadline, faults)
         stopped_ns = time.time_ns()
-        if self._monitor is not None:
-            self._monitor.send_signal(signal.SIGTERM)
-            self._monitor.wait(deadline)
+        with contextlib.suppress(JetsonError):  # a lost connection has been told of by then
+            if self._monitor is not None:
+                self._monitor.send_signal(signal.SIGTERM)
+                self._monitor.wait(deadline)
         try:
-            self._poll(final=True)
-        except CaptureError as error:
+            self._poll(deadline, final=True)
+        except RigError as error:
             faults.append(error.what)
+        if isinstance(self._child, JetsonChild):
+            self.clock = self._child.clock
+            faults += [*self._child.faults, *filter(None, [self._child.mismatch()])]
         stderr = self._messages()
         messages = dumpcap.read_messages(stderr)
         faults += [f"dumpcap: {line}" for line in messages.complaints]
@@ -197,9 +216,10 @@ class Recorder:
             size=self._path.stat().st_size,
             frames=self._tail.frames,
             point=self._point.kind,
-            direction=self._point.direction,
+            where=place_of(self._host),
             duplicates=self._point.duplicates,
             stamps=self._point.stamps,
+            wire=self._point.wire,
             command=dumpcap.command([link.name for link in self._links]),
             version=self._tail.application,
             started_ns=self._started_ns,
@@ -218,15 +238,24 @@ class Recorder:
     def _end(
         self, child: Child, deadline: Deadline, faults: list[str]
     ) -> tuple[Literal["stopped", "died", "killed"], int | None]:
-        status = child.poll()
+        try:
+            status = child.poll()
+        except JetsonError as error:
+            faults.append(error.what)
+            return "died", None
         if status is not None:
             faults.append(f"dumpcap had ended by itself with {_ending(status)} before it was asked to")
             return "died", status
         child.send_signal(signal.SIGINT)
-        status = child.wait(deadline)
-        if status is None:
-            child.send_signal(signal.SIGKILL)
-            status = child.wait(Deadline.after(1.0))
+        try:
+            status = child.wait(deadline)
+            if status is None:
+                child.send_signal(signal.SIGKILL)
+                status = child.wait(Deadline.after(1.0))
+        except JetsonError as error:
+            faults.append(error.what)
+            return "died", None
+        if status is None or status == -signal.SIGKILL:
             faults.append("dumpcap did not end on SIGINT in time and was killed; the end of the capture is lost")
             return "killed", status
         if status != 0:
@@ -241,7 +270,7 @@ class Recorder:
             faults.append(f"dumpcap gave no count of lost packets for {before.name}")
         described = self._tail.interfaces[index] if index < len(self._tail.interfaces) else None
         after = None
-        with contextlib.suppress(CaptureError, InternalError):
+        with contextlib.suppress(CaptureError, InternalError, JetsonError):
             after = read_link(self._host, before.name, deadline)
         if after is None:
             faults.append(f"the interface {before.name} is gone")
@@ -250,6 +279,7 @@ class Recorder:
         return InterfaceReport(
             name=before.name,
             mac=before.mac,
+            direction=self._point.directions[index],
             received=counts.received if counts else None,
             dropped=counts.dropped if counts else None,
             dropped_nic=counts.dropped_nic if counts else None,
@@ -262,7 +292,9 @@ class Recorder:
             carrier_changes=after.carrier_changes - before.carrier_changes if after else None,
         )
 
-    def _poll(self, *, final: bool = False) -> None:
+    def _poll(self, deadline: Deadline, *, final: bool = False) -> None:
+        if isinstance(self._host, JetsonHost):
+            self._host.fetch(deadline)
         for datagram in self._tail.poll(final=final):
             try:
                 sentinel = token_v2.decode(datagram.payload)
@@ -275,6 +307,7 @@ class Recorder:
                 SentinelSeen(
                     frame=datagram.number,
                     time_ns=datagram.time_ns,
+                    interface=datagram.interface,
                     kind=kind,
                     from_board=sentinel.from_board,
                     src=datagram.flow.src,

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from rig.capture.points import Direction
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -13,10 +15,11 @@ class _Record(BaseModel):
 
 class SentinelSeen(_Record):
     """A sentinel frame in the capture. kind: as in token_v2; from_board: the board returned it (else the runner sent
-    it). counters: the board's, as of its send."""
+    it). interface: index in `CaptureReport.interfaces`. counters: the board's, as of its send."""
 
     frame: int
     time_ns: int
+    interface: int
     kind: int
     from_board: bool
     src: str
@@ -37,6 +40,7 @@ class CarrierChange(_Record):
 class InterfaceReport(_Record):
     """One capturing interface. None: that place did not report.
 
+    direction: which way the frames here go, `both` where only their addresses tell.
     received, dropped: dumpcap's account on stderr, dropped being the kernel's ring, dumpcap's own queue and what was
     flushed. file_received, file_dropped: the same from the file's Interface Statistics Block. dropped_nic: lost by the
     adapter, by libpcap's account. counters: loss counters of kernel and driver that grew during the capture.
@@ -47,6 +51,7 @@ class InterfaceReport(_Record):
 
     name: str
     mac: str
+    direction: Direction
     received: int | None = None
     dropped: int | None = None
     dropped_nic: int | None = None
@@ -65,6 +70,9 @@ class CaptureReport(_Record):
     ended: `stopped` as asked; `died` by itself; `killed` because it did not react to SIGINT in time.
     drained: why it was safe to stop: the answered `end-sentinel` was in the file, or the `quiet-time` after the last
     expected packet had passed; `not` if neither.
+    point: kind of the capture point; duplicates: it is known to show frames more than once; stamps: where frames are
+    stamped, in words; wire: the stamps are those of frames on the wire, so that they separate board from Jetson.
+    where: the machine that recorded, empty for the rig's own.
     faults: sentences about what went wrong, empty for a sound capture.
     """
 
@@ -72,9 +80,10 @@ class CaptureReport(_Record):
     size: int
     frames: int
     point: str
-    direction: str
+    where: str
     duplicates: bool
     stamps: str
+    wire: bool
     command: list[str]
     version: str
     started_ns: int

@@ -23,7 +23,7 @@ SEPARATOR: Final = "\x1f"
 
 # UDP payloads of ports without a dissector are offered to these, on by default in 4.0; a few bytes suffice to convince
 # some of them. Names that a version does not know are ignored in the configuration file.
-_UDP_HEURISTICS: Final = """
+UDP_HEURISTICS: Final = """
     adwin_config_udp applemidi_udp ar_drone_udp artnet_udp asphodel bittorrent_dht_udp caneth_udp cigi_udp
     classicstun_udp clique_rm_udp dcc_udp dcerpc_udp dcp_etsi_udp dns_udp dplay_udp dtls_udp e100_udp fortinet_sso
     giop_udp goose_udp gquic icep_udp interlink_udp json_udp jxta_udp lanforge_udp lbmr_udp lbtrm_udp lbtru_udp
@@ -41,14 +41,15 @@ def read_fields(
     *,
     display_filter: str = "",
     options: Sequence[str] = (),
+    arguments: Sequence[str] = (),
     dissector: bool = True,
 ) -> list[list[str]]:
     """One list of strings per frame that passes `display_filter`, in the order of `fields`; the first of repeated ones.
 
-    options: further preferences as (`ip.defragment:FALSE`, …). Raises CaptureError when tshark fails or complains,
-    InternalError when it is missing or late.
+    options: further preferences as (`ip.defragment:FALSE`, …). arguments: any others of tshark. Raises CaptureError
+    when tshark fails or complains, InternalError when it is missing or late.
     """
-    argv = ["-r", str(path), "-T", "fields", "-E", f"separator={SEPARATOR}", "-E", "occurrence=f"]
+    argv = [*arguments, "-r", str(path), "-T", "fields", "-E", f"separator={SEPARATOR}", "-E", "occurrence=f"]
     for field in fields:
         argv += ["-e", field]
     for option in options:
@@ -94,7 +95,7 @@ def _run(arguments: Sequence[str], deadline: Deadline, *, dissector: bool = True
         # Two passes: a request is linked to the answer that comes after it.
         argv += ["-2", "-X", f"lua_script:{DISSECTOR}"]
     with tempfile.TemporaryDirectory(prefix="rig-wireshark-") as configuration:
-        Path(configuration, "heuristic_protos").write_text("".join(f"{name},0\n" for name in _UDP_HEURISTICS.split()))
+        Path(configuration, "heuristic_protos").write_text("".join(f"{name},0\n" for name in UDP_HEURISTICS.split()))
         environment = {
             **os.environ,
             "WIRESHARK_CONFIG_DIR": configuration,

@@ -8,16 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rig.bench.host import child_environment
 from rig.bench.model import (
     Bench,
     BenchFile,
@@ -28,15 +24,16 @@ from rig.bench.model import (
     Flash,
     Identity,
     Jetson,
+    PowerLine,
     Serial,
 )
 from rig.emulation import network
 from rig.emulation.client import HolderClient, HolderHost, RequestError
-from rig.emulation.holder import Settings
 from rig.emulation.impair import Rule, rule_to_json
 from rig.emulation.messages import DisconnectedError
 from rig.emulation.serial_line import CONSOLE_BAUD
 from rig.emulation.sshd import USER
+from rig.emulation.start import Launcher, join_bench, start_bench
 from rig.emulation.state import BenchState, describe_holder
 from rig.errors import BenchError, InternalError
 from rig.plan.model import Impairment
@@ -46,7 +43,6 @@ ROM = ROOT / "firmware" / "build" / "rom.elf"
 MODEL_DIR = ROOT / "models" / "build"
 
 _SETUP_S = 20.0
-_END_S = 5.0
 
 
 class BoardLines:
@@ -75,7 +71,7 @@ class EmulatedBench:
     joined: it is somebody else's and goes on after this.
     """
 
-    def __init__(self, state: BenchState, file: BenchFile, client: HolderClient, launcher: _Launcher | None) -> None:
+    def __init__(self, state: BenchState, file: BenchFile, client: HolderClient, launcher: Launcher | None) -> None:
         self._client = client
         self._launcher = launcher
         try:
@@ -152,11 +148,22 @@ def open_bench(file: BenchFile, *, instance: str | None = None) -> EmulatedBench
     Raises BenchError when another process has the bench or the file does not fit, InternalError when it cannot come up.
     """
     emulation = _emulation_of(file)
+    if emulation.capture == "jetson" and os.geteuid() != 0:
+        raise BenchError(
+            "the emulated Jetson lets no ordinary user capture: its network belongs to the bench, not to its user",
+            hint="choose another `emulation.capture`, such as `inline`, or run as root",
+        )
     state = BenchState.of(file.bench, instance)
-    client = _join(state)
+    client = join_bench(state)
     if client is not None:
         return EmulatedBench(state, file, client, None)
-    return _start(state, file, emulation, listener=None)
+    return _start(state, file, emulation, None)
+
+
+def _start(state: BenchState, file: BenchFile, emulation: Emulation, listener: socket.socket | None) -> EmulatedBench:
+    rules = [rule_of(impairment) for impairment in emulation.impairment]
+    client, launcher = start_bench(state, ROM, rules, listener, mirror_copies=emulation.mirror_copies)
+    return EmulatedBench(state, file, client, launcher)
 
 
 def serve(
@@ -193,7 +200,7 @@ def status(file: BenchFile, *, instance: str | None = None) -> BenchStatus:
     _emulation_of(file)
     state = BenchState.of(file.bench, instance)
     held_by = state.lock_holder()
-    client = _join(state)
+    client = join_bench(state)
     if client is not None:
         try:
             return BenchStatus(state.name, "up", describe_holder(held_by), client.do("status"))
@@ -219,7 +226,7 @@ def rule_of(impairment: Impairment) -> Rule:
     )
 
 
-# --- starting and joining ---------------------------------------------------------------------------------------------
+# --- the bench model ---------------------------------------------------------------------------------------------
 
 
 def _emulation_of(file: BenchFile) -> Emulation:
@@ -237,93 +244,6 @@ def _emulation_of(file: BenchFile) -> Emulation:
     return file.emulation
 
 
-def _join(state: BenchState) -> HolderClient | None:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        sock.connect(state.control_address)
-    except OSError:
-        sock.close()
-        return None
-    uid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-    if uid != os.getuid():  # anyone can take an abstract address
-        sock.close()
-        raise BenchError(f"the address of bench {state.name!r} is taken by a process of user id {uid}")
-    return HolderClient(sock)
-
-
-def _start(state: BenchState, file: BenchFile, emulation: Emulation, listener: socket.socket | None) -> EmulatedBench:
-    if threading.current_thread() is not threading.main_thread():
-        raise InternalError(
-            "an emulated bench was to be started from a thread that is not the main one",
-            hint="open it from the main thread: the kernel ends it with the thread that started it",
-        )
-    if not ROM.exists():
-        raise InternalError(
-            f"the boot ROM of the emulated board is missing: {ROM}", hint="run ./bench once: it builds it"
-        )
-    lock_fd = state.lock()
-    try:
-        state.make_keys()
-        if listener is not None:
-            listener.bind(state.control_address)
-            listener.listen()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            settings = Settings(
-                name=state.name,
-                state=str(state.folder),
-                rom=str(ROM),
-                uid=os.getuid(),
-                gid=os.getgid(),
-                controller_pid=os.getpid(),
-                control_fd=theirs.fileno(),
-                lock_fd=lock_fd,
-                listen_fd=-1 if listener is None else listener.fileno(),
-                rules=[rule_to_json(rule_of(impairment)) for impairment in emulation.impairment],
-            )
-            launcher = _Launcher(settings)
-    finally:
-        os.close(lock_fd)  # the bench holds the lock from here on
-    return EmulatedBench(state, file, HolderClient(ours), launcher)
-
-
-class _Launcher:
-    """The process that made the bench's namespaces; gone when the bench is."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._log = os.memfd_create("rig-bench-log")
-        command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("launcher.py")), settings.to_json()]
-        if sys.dont_write_bytecode:
-            command.insert(1, "-B")
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env=child_environment(),
-            pass_fds=settings.fds(),
-            start_new_session=True,  # Ctrl-C in the terminal is the controller's business
-        )
-
-    def end(self) -> None:
-        """Wait until the bench, whose control socket is closed, is gone; kill it if that takes too long."""
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
-
-    def wait(self) -> None:
-        self._process.wait()
-
-    def last_words(self) -> str | None:
-        text = os.pread(self._log, 65_536, 0).decode(errors="replace").strip()
-        return text.rpartition("\n")[2] or None
-
-
 def _filled_in(file: BenchFile, state: BenchState, terminal: str) -> Bench:
     emulation = _emulation_of(file)
     host_key = state.host_key.with_suffix(".pub").read_text().split()
@@ -333,10 +253,12 @@ def _filled_in(file: BenchFile, state: BenchState, terminal: str) -> Bench:
         capabilities=file.capabilities,
         uncertainty=file.uncertainty,
         network_ready=file.network_ready,
+        nic=file.nic,
         board=Board(
             serial=Serial(port=terminal, baud=CONSOLE_BAUD),
             reset=ControlLine(driver="emulated"),
             boot=ControlLine(driver="emulated"),
+            power=PowerLine.model_validate({"driver": "emulated", "off_for": "100 ms"}),
             flash=Flash(baud=emulation.flash_baud, parity="none"),
             identity=Identity(
                 name=file.bench[:16], mac=network.BOARD_MAC, address=network.BOARD_ADDRESS, port=network.BOARD_PORT
@@ -352,6 +274,15 @@ def _filled_in(file: BenchFile, state: BenchState, terminal: str) -> Bench:
             bench_address=network.JETSON_ADDRESS,
             model_dir=str(MODEL_DIR),
         ),
-        capture=CapturePoint(point=emulation.capture, interface=network.CAPTURE_INTERFACES[emulation.capture]),
+        capture=_capture(emulation),
         emulation=emulation,
     )
+
+
+def _capture(emulation: Emulation) -> CapturePoint:
+    interfaces = network.CAPTURE_INTERFACES[emulation.capture]
+    if emulation.capture == "tap":
+        to_board, from_board = interfaces
+        return CapturePoint(point="tap", to_board=to_board, from_board=from_board)
+    twice = emulation.mirror_copies > 1
+    return CapturePoint(point=emulation.capture, interface=interfaces[0], duplication=twice)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -23,6 +24,9 @@ _ANSWER_S = 15.0
 """The holder answers at once or after its own, shorter, limits; beyond this it is stuck."""
 
 
+_HINT = "a part of the emulated bench is stopped, overloaded or gone: see `rig bench status`, then run again"
+
+
 class RequestError(Exception):
     """The holder refused or could not do it. message: its answer."""
 
@@ -37,6 +41,7 @@ class HolderClient:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
 
     def close(self) -> None:
         self._sock.close()
@@ -51,21 +56,31 @@ class HolderClient:
         with self._lock:
             if self._sock.fileno() < 0:
                 raise DisconnectedError
-            send_message(self._sock, {"op": op, **fields}, fds)
-            if not select.select([self._sock], [], [], patience_s)[0]:
-                self._sock.close()  # a late answer would be taken for that of another request
-                raise InternalError(f"the emulated bench did not answer to {op!r} within {patience_s:g} s")
-            answer, out_fds = receive_message(self._sock)
+            number = next(self._numbers)
+            send_message(self._sock, {"op": op, "number": number, **fields}, fds)
+            answer, out_fds = self._receive(op, patience_s)
+            while answer.get("number", number) != number:
+                # That of a request whose asker was interrupted while it waited.
+                for fd in out_fds:
+                    os.close(fd)
+                answer, out_fds = self._receive(op, patience_s)
+        answer.pop("number", None)
         if not answer["ok"]:
             raise RequestError(answer)
         return answer, out_fds
+
+    def _receive(self, op: str, patience_s: float) -> tuple[Message, tuple[int, ...]]:
+        if not select.select([self._sock], [], [], patience_s)[0]:
+            self._sock.close()
+            raise InternalError(f"the emulated bench did not answer to {op!r} within {patience_s:g} s", hint=_HINT)
+        return receive_message(self._sock)
 
     def do(self, op: str, **fields: Any) -> Message:
         """A request whose failure is the bench's own: raises InternalError."""
         try:
             return self.ask(op, **fields)[0]
         except RequestError as error:
-            seen, hint = error.message.get("seen"), error.message.get("hint")
+            seen, hint = error.message.get("seen") or None, error.message.get("hint") or _HINT
             raise InternalError(f"{error.message['error']} (asked for: {op})", seen=seen, hint=hint) from error
         except DisconnectedError as error:
             raise bench_ended() from error

@@ -19,6 +19,9 @@ Direction = Literal["to-board", "from-board"]
 
 HOLD_MAX_NS = 20_000_000
 """A frame held back for reordering leaves after this time when no later frame came by."""
+OVERTAKEN_NS = 250_000
+"""How long after the frame that overtook it a held one leaves: wider than the uncertainty of the capture's stamps, or
+nobody could tell the order."""
 QUEUE_MAX = 10_000
 """Frames in flight per direction; what comes on top is dropped and counted, as in a switch that ran out of buffer."""
 
@@ -120,7 +123,7 @@ class Schedule:
                 continue
             leaving.append(frame)
             while self._held:
-                leaving.append(self._held.popleft()[1])
+                heapq.heappush(self._heap, (at_ns + OVERTAKEN_NS, next(self._order), self._held.popleft()[1], False))
                 self.counters.reordered += 1
         self._expire(now_ns, leaving)
         self.counters.released += len(leaving)

@@ -1,6 +1,6 @@
 """Started by the controller as a program: makes the namespaces of an emulated bench and its PID 1, then waits.
 
-`python -I -S launcher.py SETTINGS` with SETTINGS as JSON (see `holder.Settings`). Single-threaded and small, because
+`python -I -S launcher.py SETTINGS` with SETTINGS as JSON (see `parts.Settings`). Single-threaded and small, because
 unshare(CLONE_NEWUSER) is refused to threads. Dies with the controller's thread, and its child with it, and with that
 child (PID 1 of its namespace) everything else: the kernel cleans up, whatever killed the controller.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # -I leaves out the folder of the rig package
 
-from rig.emulation.holder import Settings, run_holder
+from rig.emulation.holder import run_holder
 from rig.emulation.linux import (
     CLONE_NEWNET,
     CLONE_NEWNS,
@@ -26,6 +26,7 @@ from rig.emulation.linux import (
     unshare,
 )
 from rig.emulation.messages import DisconnectedError, failed, receive_message, send_message
+from rig.emulation.parts import Settings
 
 _USER_NAMESPACE_HINT = (
     "this user may not make namespaces: as root, `sysctl user.max_user_namespaces=10000`, and where they exist "

@@ -24,7 +24,8 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x4_0000
 # sys/prctl.h
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
 # linux/sockios.h, linux/ethtool.h, net/if.h
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCETHTOOL, _IFF_UP = 0x8913, 0x8914, 0x8946, 0x1
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCETHTOOL = 0x8913, 0x8914, 0x8946
+_IFF_UP, _IFF_RUNNING = 0x1, 0x40
 _ETHTOOL_SETTERS = {"tx-checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -74,6 +75,13 @@ def set_link_up(interface: str, up: bool) -> None:
         flags = struct.unpack("16sH22x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]
         flags = flags | _IFF_UP if up else flags & ~_IFF_UP
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sH22x", interface.encode(), flags))
+
+
+def link_runs(interface: str) -> bool:
+    """Whether the kernel calls the interface operational (IFF_RUNNING): it then sends what it is given."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        reply = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sH22x", interface.encode(), 0))
+    return bool(struct.unpack("16sH22x", reply)[1] & _IFF_RUNNING)
 
 
 def offloads_off(interface: str) -> None:

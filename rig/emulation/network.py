@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from rig.emulation.linux import offloads_off, set_link_up
+from rig.emulation.linux import link_runs, offloads_off, set_link_up
 
 BOARD_ADDRESS, BOARD_MAC, BOARD_PORT = "10.77.0.10", "02:52:49:47:00:10", 5005
 JETSON_ADDRESS, JETSON_MAC = "10.77.0.20", "02:52:49:47:00:20"
@@ -24,7 +26,13 @@ JETSON_MANAGEMENT_ADDRESS, JETSON_SSH_PORT = "10.78.0.20", 2222
 RIG_ADDRESS, RIG_MAC = "10.77.0.2", "02:52:49:47:00:02"
 RIG_MANAGEMENT_ADDRESS = "10.78.0.1"
 
-CAPTURE_INTERFACES = {"inline": "board-port", "mirror": "mirror0"}
+CAPTURE_INTERFACES = {
+    "inline": ("board-port",),
+    "mirror": ("mirror0",),
+    "tap": ("tap-a", "tap-b"),
+    "jetson": ("eth0",),
+}
+"""Capture point → its interfaces; at the tap first what goes to the board. `eth0` is the Jetson's own."""
 BOARD_CABLE = "board-wire"
 
 _PAIRS = (
@@ -38,6 +46,8 @@ _PAIRS = (
 )
 _BRIDGE_PORTS = ("rig0p", "eth0p", "board-port")
 _TO_JETSON = ("eth0", "mgmt0")
+_RIG_ENDS = ("rig0", "rig0p", "eth0p", "board-port", BOARD_CABLE, "br0", "mgmt")
+_LINK_START_S = 5.0
 _MACS = {"rig0": RIG_MAC, "eth0": JETSON_MAC}
 
 
@@ -68,13 +78,32 @@ def configure_jetson() -> None:
     lines = [f"link set {name} up" for name in ("lo", *_TO_JETSON)]
     lines += [f"addr add {JETSON_ADDRESS}/24 dev eth0", f"addr add {JETSON_MANAGEMENT_ADDRESS}/24 dev mgmt0"]
     _ip(lines)
+    await_links(_TO_JETSON)
     with contextlib.suppress(OSError):  # lets this one group ping without privileges (icmp(7))
         Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 0")
+
+
+def await_links(names: Iterable[str] = _RIG_ENDS) -> None:
+    """Wait until these interfaces, up at both ends, really send: the kernel starts the end that was up first later on.
+
+    What is sent before that is lost, and a lost ARP request costs a second. Raises TimeoutError.
+    """
+    end = time.monotonic() + _LINK_START_S
+    for name in names:
+        while not link_runs(name):
+            if time.monotonic() > end:
+                raise TimeoutError(
+                    f"the link {name} is not running {_LINK_START_S:g} s after both its ends were set up"
+                )
+            time.sleep(0.001)
+        set_link_up(name, True)  # changes nothing, but waits for the lock that the kernel's own change still holds
 
 
 def set_board_cable(plugged: bool) -> None:
     """Carrier of the bench's port towards the board."""
     set_link_up(BOARD_CABLE, plugged)
+    if plugged:
+        await_links((BOARD_CABLE, "board-port"))
 
 
 def _no_ipv6() -> None:

@@ -7,6 +7,9 @@ word is written into the file while the emulator lives: it would go on running c
 
 QEMU itself keeps up to 32 received serial bytes that the firmware has not read, also across a reset. So nothing is
 sent to a board in reset (see `serial_line`); what a hung firmware left unread does reach the one that starts next.
+
+A core that faults while it enters its fault handler locks up (Arm v8-M, Lockup), as half an image makes it do. Silicon
+then sits there until its next reset; QEMU ends itself. `locked_up` tells that end from all others.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ from typing import Any
 DDR_BYTES = 2 << 30
 BOOT0_OFFSET = 0x00F0_0000
 _QMP_TIMEOUT_S = 5.0
+_LOCKUP = b"qemu: fatal: Lockup"
+_LAST_GASP_S = 2.0
+"""From the emulator's last output to its end: it dumps core."""
 
 
 class EmulatorError(Exception):
@@ -43,6 +49,7 @@ class EmulatedBoard:
         self._uart, self._network = uart, network
         self._qmp: _Qmp | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self._log_begin = 0
         self.in_reset = False
         self.boot0 = False
 
@@ -56,6 +63,7 @@ class EmulatedBoard:
         ours, theirs = socket.socketpair()
         fds = [self._uart.fileno(), self._network.fileno(), theirs.fileno()]
         with theirs, self._log.open("ab") as log:
+            self._log_begin = log.tell()
             self.process = subprocess.Popen(
                 _command(self._rom, self._ddr, self._mac, *fds) + (["-S"] if self.in_reset else []),
                 stdin=subprocess.DEVNULL,
@@ -67,12 +75,17 @@ class EmulatedBoard:
         self._qmp = _Qmp(ours)
 
     def wait_started(self) -> None:
-        """Raises EmulatorError when the emulator does not come up."""
+        """Raises EmulatorError when the emulator does not come up; a board that locks up at once is up all the same."""
         try:
             if self._qmp is None:
                 raise EOFError("no monitor")
             self._qmp.greet()
         except (OSError, EOFError) as error:
+            if self.process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(_LAST_GASP_S)
+            if self.locked_up():
+                return
             self.power_off()
             raise EmulatorError(f"the emulated board did not start: {error}", self._last_words()) from error
 
@@ -89,6 +102,14 @@ class EmulatedBoard:
     def running(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
+    def locked_up(self) -> bool:
+        """Whether the core has locked up since power was switched on: only reset or power bring it back."""
+        if self.process is None or self.process.poll() is None:
+            return False
+        with self._log.open("rb") as log:
+            log.seek(self._log_begin)
+            return _LOCKUP in log.read()
+
     def set_reset(self, asserted: bool) -> None:
         """Hold the board in reset or let it go. Raises EmulatorError."""
         if asserted == self.in_reset:
@@ -100,7 +121,15 @@ class EmulatedBoard:
             self._execute("stop")
             self._execute("system_reset", event="RESET")
             return
-        self._execute("cont")
+        try:
+            self._execute("cont")
+        except EmulatorError:
+            # The first instructions may lock the core up, and the emulator ends before it has answered.
+            if self.process is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(_LAST_GASP_S)
+            if not self.locked_up():
+                raise
 
     def set_boot0(self, high: bool) -> None:
         """The level that the boot ROM finds at its next start."""

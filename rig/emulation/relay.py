@@ -35,12 +35,14 @@ _SPIN_NS = 60_000
 
 @dataclass(frozen=True)
 class RelayPorts:
-    """Interfaces in the relay's namespace, each the hidden end of a veth pair."""
+    """Interfaces in the relay's namespace, each the hidden end of a veth pair. mirror_copies: how often the mirror port
+    shows each frame; a switch that mirrors both sides of a port shows it twice."""
 
     wire: str = "board-wire"
     mirror: str = "mirror0-in"
     to_board_tap: str = "tap-a-in"
     from_board_tap: str = "tap-b-in"
+    mirror_copies: int = 1
 
 
 def run_relay(control: socket.socket, emulator: socket.socket, ports: RelayPorts) -> None:
@@ -58,7 +60,7 @@ class _Relay:
         self._emulator.setblocking(False)
         self._stack = contextlib.ExitStack()
         self._wire = self._stack.enter_context(_packet_socket(ports.wire, receive=True))
-        self._mirror = self._stack.enter_context(_packet_socket(ports.mirror))
+        self._mirrors = (self._stack.enter_context(_packet_socket(ports.mirror)),) * ports.mirror_copies
         self._tap_to = self._stack.enter_context(_packet_socket(ports.to_board_tap))
         self._tap_from = self._stack.enter_context(_packet_socket(ports.from_board_tap))
         self._to_board = Schedule("to-board")
@@ -112,7 +114,7 @@ class _Relay:
                 raise
             now_ns = time.monotonic_ns()
             frame = _with_vlan_tag(data, ancillary)
-            self._copy(frame, self._mirror, self._tap_to)
+            self._copy(frame, *self._mirrors, self._tap_to)
             self._to_board.arrive(now_ns, frame)
             self._send_to_emulator(self._to_board.release(now_ns))
 
@@ -162,7 +164,7 @@ class _Relay:
                     raise
                 self._counts["link_down" if error.errno == errno.ENETDOWN else "copy_errors"] += 1
                 continue
-            self._copy(frame, self._mirror, self._tap_from)
+            self._copy(frame, *self._mirrors, self._tap_from)
 
     def _copy(self, frame: bytes, *ports: socket.socket) -> None:
         for port in ports:

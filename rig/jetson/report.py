@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,11 @@ def iterate_events(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_report(path: Path) -> RunnerReport:
     """Read events.jsonl (jetson.jsonl in a run record) in one pass."""
+    return report_of(iterate_events(path))
+
+
+def report_of(events: Iterable[dict[str, Any]]) -> RunnerReport:
+    """The sum of a run's events, in their order."""
     last: dict[str, dict[str, Any]] = {}
     clocks: list[int] = []
     hosts: list[dict[str, Any]] = []
@@ -86,7 +91,7 @@ def read_report(path: Path) -> RunnerReport:
     lateness: list[int] = []
     by_pipeline = 0
     counters: dict[str, dict[str, int]] = {}
-    for event in iterate_events(path):
+    for event in events:
         kind = event["event"]
         if kind == "request":
             if event["intended_ns"] is not None and not event["warmup"]:

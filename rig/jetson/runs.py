@@ -237,6 +237,12 @@ class RemoteRun:
                 seen=self._last_words(),
                 hint="the runner ends by itself; check the Jetson's power, sshd and management link",
             )
+        if status == -1:
+            return JetsonError(
+                f"the runner on {self._session.where} was killed before `{phase}`",
+                seen=self._last_words(),
+                hint="by hand, for want of memory, or by a reboot: see `journalctl -k` and `uptime` on the Jetson",
+            )
         command = f"{self._session.jetson.python} {self._process.argv[1]} state"
         return JetsonError(
             f"the runner on {self._session.where} ended with status {status} before `{phase}`",

@@ -32,6 +32,7 @@ DEAD_PEER_MS: Final = 10_000
 """Unacknowledged data older than this ends the connection (TCP_USER_TIMEOUT, RFC 5482)."""
 
 _BLOCK = 32_768
+_DISK_HINT = "is the Jetson's disk full (`df -h`), or jetson.work_dir write-protected (`mount`)?"
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,9 @@ class JetsonSession:
                 stream.prefetch(len(data))
                 echoed = stream.read(len(data) + 1)
             if echoed != data:
-                raise JetsonError(f"{remote} on {self.where} does not hold what was uploaded ({len(data)} bytes)")
+                raise JetsonError(
+                    f"{remote} on {self.where} does not hold what was uploaded ({len(data)} bytes)", hint=_DISK_HINT
+                )
             sftp.posix_rename(part, remote)
 
     def has(self, remote: str, size: int, deadline: Deadline) -> bool:
@@ -386,5 +389,5 @@ def _repin(jetson: Jetson) -> str:
 
 
 def _disk_hint(error: BaseException) -> str | None:
-    # SFTP version 3 has no code for a full disk; OpenSSH says just "Failure".
-    return "is the Jetson's disk full? (`df -h`)" if str(error) == "Failure" else None
+    # SFTP version 3 has no code for a full or write-protected disk; OpenSSH says just "Failure".
+    return _DISK_HINT if str(error) == "Failure" else None

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from rig.errors import Fault
 from rig.plan import grammar
-from rig.plan.model import Model
+from rig.plan.base import Model
 from rig.plan.yaml_positions import Document, Path, unique
 
 T = TypeVar("T", bound=Model)

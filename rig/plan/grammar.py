@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from rig.plan.model import Model
+from rig.plan.base import Model
 
 
 def keys_of(model: type[Model]) -> list[str]:

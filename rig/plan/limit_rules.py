@@ -6,8 +6,10 @@ import itertools
 from collections.abc import Iterator
 from fractions import Fraction
 
+from rig.plan.bounds import AtMost, DurationBound, Limits
 from rig.plan.limits import bounds
-from rig.plan.model import AtMost, Check, DurationBound, Limits, Loss, Npu, ResponseTime
+from rig.plan.metrics import DURATIONS, Loss, ResponseTime, Ttft
+from rig.plan.model import Check, Npu
 from rig.plan.proof import quantile, samples_needed
 from rig.plan.subject import Complaint, Subject, requests_for, samples_of
 from rig.plan.units import format_ns, format_share
@@ -16,7 +18,10 @@ from rig.plan.yaml_positions import Path
 
 def limit_complaints(subject: Subject, name: str, check: Check) -> Iterator[Complaint]:
     """Everything that is wrong with the limits of one check."""
-    durations = check.metric_name in ("response_time", "gap")
+    durations, takes = check.metric_name in DURATIONS, _takes(check.metric_name)
+    if check.skip_first and not durations:
+        message = f"`skip_first` leaves out samples, and {check.metric_name} has none"
+        yield Complaint(("checks", name, "skip_first"), message, None, True)
     proven = False
     for section in ("limits", "hardware", "emulated"):
         limits: Limits | None = getattr(check, section)
@@ -24,10 +29,10 @@ def limit_complaints(subject: Subject, name: str, check: Check) -> Iterator[Comp
             continue
         path: Path = ("checks", name, section)
         for key, bound in bounds(limits):
-            if isinstance(bound, DurationBound | AtMost) != durations:
-                fit = "each, at_most and percentiles" if durations else "count and ratio"
+            if ("percentiles" if key in limits.percentiles else key) not in takes:
                 message = f"`{key}` does not fit {check.metric_name}"
-                yield Complaint((*path, key), message, f"{check.metric_name} takes {fit}", True)
+                yield Complaint((*path, key), message, f"{check.metric_name} takes {_listed(takes)}", True)
+            yield from _signs((*path, key), check.metric_name, bound)
         if durations:
             yield from _order(path, limits)
             yield from _reachable(subject, path, name, check, limits)
@@ -39,6 +44,30 @@ def limit_complaints(subject: Subject, name: str, check: Check) -> Iterator[Comp
         for key, said in (("confidence", check.confidence is not None), ("proof", check.proof != "exact")):
             if said:
                 yield Complaint(("checks", name, key), f"`{key}` has no meaning without a percentile limit", None, True)
+
+
+def _takes(metric: str) -> tuple[str, ...]:
+    """The keys of limits that fit a metric. The jitter estimator is no sample, so it has no percentiles."""
+    if metric == "jitter":
+        return ("each", "at_most")
+    if metric in DURATIONS:
+        return ("each", "at_most", "percentiles")
+    special = {"reordering": ("count", "ratio", "extent", "late"), "burst": ("packets",), "throughput": ("rate",)}
+    return special.get(metric, ("count", "ratio"))
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _signs(path: Path, metric: str, bound: object) -> Iterator[Complaint]:
+    """Only a difference of delays is below zero in the ordinary course of things."""
+    if not isinstance(bound, DurationBound) or metric == "ipdv":
+        return
+    for end in ("max", "min"):
+        value = getattr(bound, end)
+        if value is not None and value < 0:
+            yield Complaint((*path, end), f"'{format_ns(value)}' is negative")
 
 
 def _order(path: Path, limits: Limits) -> Iterator[Complaint]:
@@ -68,10 +97,12 @@ def _order(path: Path, limits: Limits) -> Iterator[Complaint]:
 
 def _reachable(subject: Subject, path: Path, name: str, check: Check, limits: Limits) -> Iterator[Complaint]:
     plan, metric = subject.plan, check.metric
-    if not isinstance(metric, ResponseTime) or subject.broken & {"inference", "npu"}:
+    if not isinstance(metric, ResponseTime | Ttft) or subject.broken & {"inference", "npu"}:
+        return
+    if isinstance(metric, Ttft) and metric.source == "jetson":
         return
     takes = plan.npu.first_token
-    if metric.to == "last":
+    if isinstance(metric, ResponseTime) and metric.to == "last":
         takes += plan.npu.per_token * (plan.inference.answer_tokens - 1)
     wanted = plan.expect is not None and name in plan.expect.fail
     for key, bound in bounds(limits):
@@ -90,6 +121,8 @@ def _reachable(subject: Subject, path: Path, name: str, check: Check, limits: Li
 
 
 def _decides(subject: Subject, path: Path, check: Check, limits: Limits) -> Iterator[Complaint]:
+    if limits.at_most and limits.at_most.in_any == 0:
+        yield Complaint((*path, "at_most", "in_any"), "a span of zero holds no samples")
     if limits.ratio is not None and limits.ratio.max == 1:
         yield Complaint((*path, "ratio", "max"), "100 % can never be exceeded, so this limit never decides")
     answered = isinstance(check.metric, Loss) and check.metric.answered_by is not None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from rig.plan.model import AtMost, Check, CountBound, DurationBound, Limits, ShareBound
+from rig.plan.bounds import SINGLE, AtMost, CountBound, DurationBound, LateBound, Limits, RateBound, ShareBound
+from rig.plan.model import Check
 from rig.plan.proof import quantile
 from rig.plan.yaml_positions import Path
 
-Bound = DurationBound | AtMost | CountBound | ShareBound
+Bound = DurationBound | AtMost | CountBound | ShareBound | LateBound | RateBound
 
 
 class EffectiveLimit(NamedTuple):
@@ -21,7 +22,7 @@ class EffectiveLimit(NamedTuple):
 
 
 def effective_limits(check: Check, profile: Literal["hardware", "emulated"]) -> list[EffectiveLimit]:
-    """The limits of `check` on a bench of `profile`, in fixed order: each, at_most, percentiles rising, count, ratio.
+    """The limits of `check` on a bench of `profile`, in fixed order: each, at_most, percentiles rising, the others.
 
     A key in the profile's section takes the place of the same key in `limits` as a whole (`max` and `min` together).
     """
@@ -36,10 +37,10 @@ def effective_limits(check: Check, profile: Literal["hardware", "emulated"]) -> 
 
 def bounds(limits: Limits) -> list[tuple[str, Bound]]:
     """(key, bound) of one section, in the same order."""
-    named = {key: getattr(limits, key) for key in ("each", "at_most", "count", "ratio")} | limits.percentiles
+    named = {key: getattr(limits, key) for key in SINGLE} | limits.percentiles
     return sorted(((key, bound) for key, bound in named.items() if bound is not None), key=lambda item: _rank(item[0]))
 
 
 def _rank(key: str) -> tuple[int, float]:
-    fixed = {"each": 0, "at_most": 1, "count": 3, "ratio": 4}
-    return (fixed[key], 0.0) if key in fixed else (2, float(quantile(key)))
+    place = SINGLE.index(key) if key in SINGLE else SINGLE.index("at_most")
+    return (place, 0.0 if key in SINGLE else float(quantile(key)))

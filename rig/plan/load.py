@@ -16,8 +16,10 @@ from typing import Any
 
 from rig.errors import Fault, PlanError
 from rig.plan import matrix
+from rig.plan.base import Model
+from rig.plan.comparison_rules import point_complaints
 from rig.plan.explain import build
-from rig.plan.model import Model, Plan
+from rig.plan.model import Expect, Plan
 from rig.plan.rules import complaints
 from rig.plan.subject import Subject
 from rig.plan.yaml_positions import MAX_BYTES, Document, read_document, unique
@@ -31,7 +33,8 @@ class Point:
     """One combination of the plan's matrix. `name` is empty for a plan without one.
 
     `overrides` maps the matrix's paths to values as the plan writes them;
-    `plan` is the plan with the overrides in their places and no matrix.
+    `plan` is the plan with the overrides in their places and no matrix. Its `expect` is about its own checks: what the
+    file expects of comparisons stands in the file's plan.
     """
 
     name: str
@@ -50,9 +53,10 @@ class Point:
     def expanded_hash(self) -> str:
         """SHA-256 of what runs and what judges: every key with its default, without words for people.
 
-        Comments, spelling (`5 ms` or `5000 us`), description and requirement do not change it; a changed default does.
+        Comments, spelling (`5 ms` or `5000 us`), description, requirement and comparisons, which are about several
+        runs, do not change it; a changed default does.
         """
-        told = spell(self.plan)
+        told = spell(self.plan) | {"comparisons": {}}
         for key in ("description", "requirement"):
             told.pop(key)
         return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -102,6 +106,9 @@ def load_plan_bytes(raw: bytes, path: Path) -> PlanFile:
     if faults:
         raise _error(document, (*document.faults, *faults, *_whole_faults(document, plan, frozenset())))
     points, faults = _points(matrix.place(document, axes))
+    if points or not faults:
+        named = point_complaints(plan, [point.name for point in points])
+        faults += [document.fault(c.path, c.message, c.suggestion, at_key=c.at_key) for c in named]
     if faults or document.faults:
         raise _error(document, (*document.faults, *faults))
     digest = hashlib.sha256(raw).hexdigest()
@@ -109,14 +116,16 @@ def load_plan_bytes(raw: bytes, path: Path) -> PlanFile:
 
 
 def dump_plan(point: Point) -> str:
-    """The point as a plan of its own: every key with its value, matrix applied; loads to the same plan and hash.
+    """The point as a plan of its own: every key with its value, matrix applied, without comparisons, which one point
+    cannot have; loads to the same plan and hash.
 
     For people and tools that want the expanded plan; positions in it are its own.
     """
     import yaml
 
     told = spell(point.plan)
-    told.pop("matrix")
+    for key in ("matrix", "comparisons"):
+        told.pop(key)
     return str(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=110))
 
 
@@ -155,7 +164,7 @@ def _points(placed: list[matrix.Placed]) -> tuple[list[Point], list[Fault]]:
     for one in placed:
         plan, faults, _ = build(Plan, one.document)
         if plan is not None:
-            points.append(Point(one.name, plan, one.overrides, one.document))
+            points.append(Point(one.name, _of_a_run(plan), one.overrides, one.document))
             faults = _whole_faults(one.document, plan, frozenset())
         by_point[one.name] = unique(faults)
     times = Counter(fault for faults in by_point.values() for fault in faults)
@@ -165,6 +174,14 @@ def _points(placed: list[matrix.Placed]) -> tuple[list[Point], list[Fault]]:
         where = f", in point {', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"
         found.append(fault if count == len(placed) else replace(fault, message=fault.message + where))
     return points, found
+
+
+def _of_a_run(plan: Plan) -> Plan:
+    """The plan without what it expects of its comparisons: no single run can show that."""
+    if plan.expect is None or not plan.comparisons:
+        return plan
+    expect = Expect(fail=[name for name in plan.expect.fail if name not in plan.comparisons])
+    return plan.model_copy(update={"expect": expect})
 
 
 def _whole_faults(document: Document, plan: Plan | None, broken: frozenset[str]) -> list[Fault]:

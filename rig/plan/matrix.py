@@ -87,7 +87,7 @@ def place(document: Document, axes: list[Axis]) -> list[Placed]:
     return placed
 
 
-_UNSETTABLE = ("plan", "matrix", "repeat")
+_UNSETTABLE = ("plan", "matrix", "repeat", "comparisons")
 
 
 def _resolve(dotted: str, data: Any) -> tuple[Path, tuple[str, str | None] | None]:

@@ -7,63 +7,36 @@ plan would, so that it can be read back.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetJsonSchemaHandler,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
-    ValidationInfo,
-    model_serializer,
-    model_validator,
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from rig.plan.base import Model as Model
+from rig.plan.base import Name as Name
+from rig.plan.base import exactly_one
+from rig.plan.bounds import PERCENTILE, DurationBound, Limits, RatioBound
+from rig.plan.metrics import (
+    METRICS,
+    Burst,
+    Duplicates,
+    Gap,
+    Ipdv,
+    Itl,
+    Jitter,
+    Loss,
+    Metric,
+    OneWayDelay,
+    Pdv,
+    Reordering,
+    ResponseTime,
+    Throughput,
+    Tpot,
+    Ttft,
+    Turnaround,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError
-
-from rig.plan.units import BitRate, Duration, Share, format_ns, parse_share
-
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=64)]
-
-
-class Model(BaseModel):
-    """Base of all plan parts: unknown keys are errors, values cannot change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
-
-    @classmethod
-    def extra_key(cls, key: str) -> type[Model] | None:
-        """What a key that is no field holds, for the models that admit such keys; None where it is unknown."""
-        del key
-        return None
-
-    @model_serializer(mode="wrap")
-    def _spell(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        if info.mode != "json":
-            return data
-        # None is written only where it says something other than leaving the key out.
-        fields = type(self).model_fields
-        silent = {key for name, f in fields.items() if f.default is None for key in (name, f.alias)}
-        return {key: value for key, value in data.items() if value is not None or key not in silent}
-
-
-M = TypeVar("M", bound=Model)
-
-
-def _exactly_one(part: M, names: Iterable[str], what: str) -> M:
-    there = [name for name in names if getattr(part, name) is not None]
-    if len(there) != 1:
-        here = "none is there" if not there else "here are " + " and ".join(f"`{name}`" for name in there)
-        raise ValueError(f"{what} takes exactly one of {', '.join(names)}; {here}")
-    return part
-
+from rig.plan.units import BitRate, Duration, Share, parse_share
 
 # --- what runs -------------------------------------------------------------------------------------------------------
 
@@ -109,7 +82,7 @@ class Load(Model):
 
     @model_validator(mode="after")
     def _one(self) -> Load:
-        return _exactly_one(self, ("open", "closed"), "load")
+        return exactly_one(self, ("open", "closed"), "load")
 
 
 class Inference(Model):
@@ -147,7 +120,7 @@ class Impairment(Model):
     loss: Share | None = None
     duplicate: Share | None = None
     reorder: Share | None = None
-    """Share of frames that are held back until one later frame of the direction has passed, at most 20 ms."""
+    """Share of frames held back until one later frame of the direction has passed and 250 us more, at most 20 ms."""
     rate: BitRate | None = None
     seed: Annotated[int, Field(ge=0, le=2**32 - 1)] = 1
     select: dict[Literal["udp.dstport", "udp.srcport", "ethertype", "every"], Annotated[int, Field(ge=0)]] = Field(
@@ -184,6 +157,20 @@ def _endpoint(value: str) -> str:
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 
 
+class Key(Model):
+    """Bytes of the payload at an offset, or a Wireshark field; equal values belong together."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["bytes"]}, {"required": ["field"]}]})
+
+    offset: Annotated[int, Field(ge=0, le=65_535)] = 0
+    bytes: Annotated[int, Field(ge=1, le=8)] | None = None
+    field: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Key:
+        return exactly_one(self, ("bytes", "field"), "a key")
+
+
 class Flow(Model):
     """A selector of packets: all keys must match. `from` and `to` name `board`, `jetson`, `rig` or an IP address."""
 
@@ -195,140 +182,13 @@ class Flow(Model):
     tcp_dstport: Annotated[int, Field(ge=1, le=65535)] | None = Field(default=None, alias="tcp.dstport")
     vlan: Annotated[int, Field(ge=0, le=4094)] | None = None
     protocol: Literal["token-v1", "token-v2"] | None = None
+    filter: Annotated[str, Field(min_length=1, max_length=1_000, pattern=r"^[\x20-\x7e]*$")] | None = None
+    """A Wireshark display filter that the packets must pass as well."""
+    key: Key | None = None
+    """What tells the packets of one exchange from those of another, for `match: key`."""
 
 
-# --- metrics ----------------------------------------------------------------------------------------------------------
-
-
-class ResponseTime(Model):
-    """Request's last frame to the response, at the capture point (RFC 2681; lost or later than timeout = infinite)."""
-
-    request: Name
-    response: Name
-    match: Literal["request_id", "order"] = "request_id"
-    to: Literal["first", "last"] = "first"
-
-
-class Gap(Model):
-    """Time between successive packets of a flow, or of one answer."""
-
-    of: Name
-    within: Literal["flow", "request_id"] = "flow"
-
-
-class Loss(Model):
-    """Unanswered requests (`answered_by`, RFC 6673), or packets that the sender counted and nobody saw (RFC 7680)."""
-
-    of: Name
-    answered_by: Name | None = None
-    match: Literal["request_id", "order"] = "request_id"
-
-
-class Duplicates(Model):
-    """Further copies of a packet already seen (RFC 5560)."""
-
-    of: Name
-
-
-class Reordering(Model):
-    """Packets that arrive after a later one of their flow (RFC 4737, type-P-reordered)."""
-
-    of: Name
-
-
-# --- limits -----------------------------------------------------------------------------------------------------------
-
-
-class DurationBound(Model):
-    """At least one of `max` and `min`; both ends inclusive."""
-
-    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    max: Duration | None = None
-    min: Duration | None = None
-
-    @model_validator(mode="after")
-    def _some_order(self) -> DurationBound:
-        if self.max is None and self.min is None:
-            raise ValueError("bounds nothing: give `max`, `min` or both")
-        if self.max is not None and self.min is not None and self.min > self.max:
-            raise ValueError(f"min {format_ns(self.min)} is above max {format_ns(self.max)}: no value can hold both")
-        return self
-
-
-class CountBound(Model):
-    max: Annotated[int, Field(ge=0)]
-
-
-class ShareBound(Model):
-    max: Share
-
-
-class AtMost(Model):
-    """At most `count` samples beyond the duration."""
-
-    count: Annotated[int, Field(ge=0)]
-    beyond: Duration
-
-
-PERCENTILE = r"^p([1-9][0-9]?(?:\.[0-9]{0,2}[1-9])?|0\.[0-9]{0,2}[1-9])$"
-"""One spelling per percentile: no leading and no trailing zero."""
-
-_MEANT_AS_PERCENTILE = re.compile(r"[pP][-_]?[0-9]")
-
-
-class Limits(Model):
-    """`each`, `at_most` and percentiles bound durations; `count` and `ratio` bound event metrics."""
-
-    each: DurationBound | None = None
-    at_most: AtMost | None = None
-    count: CountBound | None = None
-    ratio: ShareBound | None = None
-    percentiles: dict[Annotated[str, Field(pattern=PERCENTILE)], DurationBound] = Field(default_factory=dict)
-    """Written in the plan as keys beside the others: `p50: {max: 2 ms}`."""
-
-    @classmethod
-    def extra_key(cls, key: str) -> type[Model] | None:
-        return DurationBound if re.fullmatch(PERCENTILE, key) else None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather(cls, data: Any, info: ValidationInfo) -> Any:
-        if not isinstance(data, dict):
-            return data
-        if info.context and "percentiles" in data:
-            raise PydanticCustomError("unknown_key", "unknown key `percentiles`", {"key": "percentiles"})
-        named = {key: value for key, value in data.items() if _MEANT_AS_PERCENTILE.match(key)}
-        if not named:
-            return data
-        rest = {key: value for key, value in data.items() if key not in named}
-        return {**rest, "percentiles": {**data.get("percentiles", {}), **named}}
-
-    @model_validator(mode="after")
-    def _some(self) -> Limits:
-        if not (self.each or self.at_most or self.count or self.ratio or self.percentiles):
-            raise ValueError("holds no limit, so nothing would be judged")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _spell(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        if info.mode != "json":
-            return data
-        percentiles: dict[str, Any] = data.pop("percentiles")
-        return {key: value for key, value in data.items() if value is not None} | percentiles
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core))
-        percentiles = schema["properties"].pop("percentiles")
-        ((pattern, bound),) = percentiles["patternProperties"].items()
-        schema["patternProperties"] = {pattern: {**bound, "description": "Bound of a percentile: p50, p99, p99.9"}}
-        schema["minProperties"] = 1
-        return schema
-
-
-METRICS = ("response_time", "gap", "loss", "duplicates", "reordering")
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 class Check(Model):
@@ -338,9 +198,19 @@ class Check(Model):
 
     response_time: ResponseTime | None = None
     gap: Gap | None = None
+    one_way_delay: OneWayDelay | None = None
+    ipdv: Ipdv | None = None
+    pdv: Pdv | None = None
+    jitter: Jitter | None = None
+    turnaround: Turnaround | None = None
+    ttft: Ttft | None = None
+    itl: Itl | None = None
+    tpot: Tpot | None = None
     loss: Loss | None = None
     duplicates: Duplicates | None = None
     reordering: Reordering | None = None
+    burst: Burst | None = None
+    throughput: Throughput | None = None
     limits: Limits
     hardware: Limits | None = None
     """Limits that take the place of the ones of the same key on benches with profile `hardware`."""
@@ -350,16 +220,17 @@ class Check(Model):
     """Confidence of this check's percentile limits; without it the plan's."""
     proof: Literal["exact", "sample"] = "exact"
     """`sample` judges the observed order statistic alone and says so in the verdict line."""
+    skip_first: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    """Samples at the start of the run that are left out, beside the warm-up exchanges before the start sentinel."""
 
     @model_validator(mode="after")
     def _one(self) -> Check:
-        return _exactly_one(self, METRICS, "a check")
+        return exactly_one(self, METRICS, "a check")
 
     @property
-    def metric(self) -> ResponseTime | Gap | Loss | Duplicates | Reordering:
+    def metric(self) -> Metric:
         """The one metric of this check."""
-        found = self.response_time or self.gap or self.loss or self.duplicates or self.reordering
-        assert found is not None
+        found: Metric = getattr(self, self.metric_name)
         return found
 
     @property
@@ -368,11 +239,42 @@ class Check(Model):
         return next(name for name in METRICS if getattr(self, name) is not None)
 
 
+class Comparison(Model):
+    """Point `b` against point `a`: difference or ratio of a figure of one check, over the runs of one set.
+
+    Without a bound it is reported and gets no verdict.
+    """
+
+    of: Name
+    """The check whose samples are compared."""
+    a: str
+    b: str
+    statistic: Annotated[str, Field(pattern=PERCENTILE.replace("^p", "^mean$|^p"))] = "p50"
+    """`mean`, or a percentile."""
+    difference: DurationBound | None = None
+    """Bound of the figure of `b` minus that of `a`."""
+    ratio: RatioBound | None = None
+    """Bound of the figure of `b` over that of `a`."""
+    confidence: Share | None = None
+    """One-sided confidence; without it the plan's."""
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Comparison:
+        if self.difference is not None and self.ratio is not None:
+            raise ValueError("takes one of `difference` and `ratio`; here are both")
+        return self
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is something to prove."""
+        return self.difference is not None or self.ratio is not None
+
+
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
 class Expect(Model):
-    """Strict expectation for plans that provoke a fault: exactly these checks fail, all others pass."""
+    """Strict expectation for plans that provoke a fault: exactly these checks and comparisons fail, all others pass."""
 
     fail: list[Name] = Field(default_factory=list)
 
@@ -392,6 +294,8 @@ class Plan(Model):
     """One-sided confidence at which percentile limits must be proven."""
     matrix: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """Dotted path of a key → its values; every combination is one point of the plan."""
+    comparisons: dict[Name, Comparison] = Field(default_factory=dict)
+    """Name → two points of the matrix that are compared once the set is complete."""
     expect: Expect | None = None
     repeat: Annotated[int, Field(ge=1, le=1000)] = 1
     """Runs of each point in one set."""

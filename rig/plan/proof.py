@@ -31,5 +31,13 @@ def samples_needed(share: Fraction, confidence: Fraction) -> int:
         return count
 
 
+def pairs_needed(confidence: Fraction) -> int:
+    """The least number of pairs of runs whose differences, all of one sign, prove one: 2**-n <= 1 - confidence."""
+    count = 1
+    while Fraction(1, 2**count) > 1 - confidence:
+        count += 1
+    return count
+
+
 def _decimal(value: Fraction) -> Decimal:
     return Decimal(value.numerator) / Decimal(value.denominator)

@@ -9,10 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from rig.plan.comparison_rules import comparison_complaints
 from rig.plan.grammar import closest, did_you_mean
 from rig.plan.limit_rules import limit_complaints
-from rig.plan.model import Check, Duplicates, Flow, Gap, Loss, Reordering, ResponseTime
-from rig.plan.subject import Complaint, Subject, samples_of
+from rig.plan.metrics import (
+    Burst,
+    Duplicates,
+    Gap,
+    Ipdv,
+    Itl,
+    Jitter,
+    Loss,
+    OneWayDelay,
+    Pdv,
+    Reordering,
+    ResponseTime,
+    Throughput,
+    Tpot,
+    Ttft,
+    Turnaround,
+)
+from rig.plan.model import Check, Flow
+from rig.plan.subject import Complaint, Subject, datagrams_of, samples_of
 from rig.plan.units import format_share
 from rig.plan.yaml_positions import Path
 
@@ -66,19 +84,24 @@ def _whole(subject: Subject) -> Iterator[Complaint]:
         yield Complaint(("impairment",), message, f"add `requires: [{LINK_RELAY}]`", True)
     names = plan.expect.fail if plan.expect else []
     for index, name in enumerate(names):
-        known = sorted(subject.check_names | {ALIVE})
-        if name not in known:
+        known = sorted(subject.check_names | {ALIVE} | plan.comparisons.keys())
+        if name not in known and "comparisons" not in subject.broken:
             yield Complaint(
                 ("expect", "fail", index), f"no check is named `{name}`", did_you_mean(name, known, "checks")
             )
         elif name in names[:index]:
             yield Complaint(("expect", "fail", index), f"`{name}` stands here twice")
+        elif name in plan.comparisons and not plan.comparisons[name].bounded:
+            message = f"`{name}` sets no bound, so it can never fail"
+            yield Complaint(("expect", "fail", index), message, "give it `difference` or `ratio`")
     confidences: list[tuple[Path, Fraction | None]] = [(("confidence",), plan.confidence)]
     confidences += [(("checks", name, "confidence"), check.confidence) for name, check in plan.checks.items()]
     for path, confidence in confidences:
         if confidence is not None and not Fraction(1, 2) <= confidence < 1:
             message = f"a confidence of {format_share(confidence)} proves nothing"
             yield Complaint(path, message, "at least 50 % and below 100 %; 95 % is usual")
+    for name, comparison in plan.comparisons.items():
+        yield from comparison_complaints(subject, name, comparison)
     yield from _inference(subject)
 
 
@@ -120,7 +143,7 @@ def _flows(subject: Subject) -> Iterator[Complaint]:
 def _metric(subject: Subject, name: str, check: Check) -> Iterator[Complaint]:
     metric = check.metric
     path: Path = ("checks", name, check.metric_name)
-    named = {key: getattr(metric, key, None) for key in ("of", "request", "response", "answered_by")}
+    named = {key: getattr(metric, key, None) for key in ("of", "request", "response", "answered_by", "opposite")}
     for key, flow in named.items():
         if flow is not None and flow not in subject.flow_names and "flows" not in subject.broken:
             suggestion = did_you_mean(flow, sorted(subject.flow_names), "flows")
@@ -128,17 +151,15 @@ def _metric(subject: Subject, name: str, check: Check) -> Iterator[Complaint]:
     if isinstance(metric, ResponseTime):
         yield from _exchange(subject, path, metric.request, metric.response, "response")
         yield from _push_has_no_requests(subject, path)
-        if metric.match == "request_id":
-            yield from _needs(subject, path, (metric.request, metric.response), "match: request_id", ("token-v2",))
+        yield from _matchable(subject, path, metric.match, (metric.request, metric.response))
         if metric.to == "last":
             yield from _needs(subject, path, (metric.response,), "`to: last`", ("token-v2",))
     elif isinstance(metric, Loss) and metric.answered_by is not None:
         yield from _exchange(subject, path, metric.of, metric.answered_by, "answered_by")
         yield from _push_has_no_requests(subject, path)
-        if metric.match == "request_id":
-            yield from _needs(subject, path, (metric.of, metric.answered_by), "match: request_id", ("token-v2",))
+        yield from _matchable(subject, path, metric.match, (metric.of, metric.answered_by))
     elif isinstance(metric, Loss):
-        if metric.match == "order":
+        if metric.match != "request_id":
             yield Complaint((*path, "match"), "`match` has no meaning without `answered_by`")
         flow_of = subject.plan.flows.get(metric.of)
         if flow_of is not None and flow_of.src not in ("board", "jetson"):
@@ -151,6 +172,72 @@ def _metric(subject: Subject, name: str, check: Check) -> Iterator[Complaint]:
             yield Complaint(path, message, "`npu: {tokens_per_datagram: N}` below `inference.answer_tokens`", True)
     elif isinstance(metric, Duplicates | Reordering):
         yield from _needs(subject, path, (metric.of,), check.metric_name, ("token-v2", "token-v1"))
+    elif isinstance(metric, OneWayDelay | Pdv) and metric.opposite is not None:
+        yield from _exchange(subject, path, metric.opposite, metric.of, "opposite")
+        yield from _push_has_no_requests(subject, path)
+        yield from _needs(subject, path, (metric.of, metric.opposite), check.metric_name, ("token-v2",))
+        ends = [flow.src for name in (metric.of, metric.opposite) if (flow := subject.plan.flows.get(name))]
+        if len(ends) == 2 and "board" not in ends:
+            message = (
+                "the board's clock is aligned with the capture's, so one of the two flows must come from the board"
+            )
+            yield Complaint(path, message, "`from: board` in the flow", True)
+        elif isinstance(metric, Pdv) and len(ends) == 2 and ends[0] != "board":
+            yield Complaint(
+                (*path, "opposite"), "takes out the drift of the board's clock; `of` must come from the board"
+            )
+    elif isinstance(metric, Ipdv | Pdv | Jitter):
+        yield from _needs(subject, path, (metric.of,), check.metric_name, ("token-v2",))
+    elif isinstance(metric, Turnaround):
+        yield from _needs(subject, path, (metric.of,), check.metric_name, ("token-v2",))
+        flow_of = subject.plan.flows.get(metric.of)
+        if flow_of is not None and flow_of.src not in ("board", None):
+            yield Complaint((*path, "of"), f"turnaround is the board's, and `{metric.of}` comes from {flow_of.src}")
+    elif isinstance(metric, Ttft | Itl | Tpot):
+        yield from _tokens(subject, path, name, metric)
+    elif isinstance(metric, Burst) and metric.within == 0:
+        yield Complaint((*path, "within"), "a span of zero holds one packet")
+    elif isinstance(metric, Throughput) and metric.per == 0:
+        yield Complaint((*path, "per"), "an interval of zero has no rate")
+
+
+def _matchable(subject: Subject, path: Path, match: str, names: tuple[str, str]) -> Iterator[Complaint]:
+    if match == "request_id":
+        yield from _needs(subject, path, names, "match: request_id", ("token-v2",))
+    if match == "key":
+        for name in names:
+            flow = subject.plan.flows.get(name)
+            if flow is not None and flow.key is None:
+                suggestion = "add `key: {offset: 0, bytes: 2}` or `key: {field: dns.id}` to the flow"
+                yield Complaint((*path, "match"), f"flow `{name}` says no key to match by", suggestion)
+
+
+def _tokens(subject: Subject, path: Path, name: str, metric: Ttft | Itl | Tpot) -> Iterator[Complaint]:
+    """On the wire, datagrams must say how many tokens they carry; on the Jetson, the run must decode some."""
+    inference = subject.plan.inference
+    known = "inference" not in subject.broken
+    if metric.source == "jetson":
+        if isinstance(metric, Ttft) and metric.response is not None:
+            yield Complaint((*path, "response"), "`response` has no meaning with `source: jetson`")
+        needs = 1 if isinstance(metric, Ttft) else 2
+        if known and (inference.mode == "push" or inference.infer_tokens < needs):
+            message = (
+                f"the Jetson decodes {inference.infer_tokens if inference.mode != 'push' else 0} tokens per request"
+            )
+            yield Complaint(path, message, f"`inference.infer_tokens: {needs}` or more, not in push mode", True)
+        return
+    if isinstance(metric, Ttft):
+        if metric.response is None:
+            yield Complaint(path, "`source: wire` needs `response`, the flow of the answers", None, True)
+            return
+        yield from _exchange(subject, path, metric.request, metric.response, "response")
+        yield from _push_has_no_requests(subject, path)
+        yield from _needs(subject, path, (metric.request, metric.response), "`source: wire`", ("token-v2",))
+        return
+    yield from _needs(subject, path, (metric.of,), "`source: wire`", ("token-v2",))
+    if samples_of(subject, subject.plan.checks[name]) == 0 and datagrams_of(subject, metric.of) == 1:
+        message = "an answer of one datagram has no time between its tokens on the wire"
+        yield Complaint(path, message, "`npu: {tokens_per_datagram: N}` below `inference.answer_tokens`", True)
 
 
 def _exchange(subject: Subject, path: Path, request: str, response: str, key: str) -> Iterator[Complaint]:

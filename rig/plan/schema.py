@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any
 
-from rig.plan.model import Model, Plan
+from rig.plan.base import Model
+from rig.plan.model import Plan
 from rig.plan.units import RATE_UNITS, TIME_UNITS, format_ns, format_rate
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rig.plan.model import Check, Gap, Loss, Plan, ResponseTime
+from rig.plan.metrics import Gap, Ipdv, Itl, Jitter, Loss, OneWayDelay, Pdv, ResponseTime, Tpot, Ttft, Turnaround
+from rig.plan.model import Check, Plan
 from rig.plan.yaml_positions import Path
 
 
@@ -33,25 +34,39 @@ def samples_of(subject: Subject, check: Check) -> int | None:
     """The most samples that the check's metric can have in this plan; None where the plan does not say."""
     if subject.broken & {"inference", "npu"}:
         return None
-    inference, metric = subject.plan.inference, check.metric
-    if isinstance(metric, ResponseTime | Loss):
-        return inference.requests
+    per_exchange, less = _shape(subject, check)
+    return None if per_exchange is None else max(0, subject.plan.inference.requests * per_exchange - less)
+
+
+def _shape(subject: Subject, check: Check) -> tuple[int | None, int]:
+    """(samples per exchange, how many fewer there are in all); None where the plan does not say."""
+    metric, inference = check.metric, subject.plan.inference
+    if isinstance(metric, Itl | Tpot | Ttft) and metric.source == "jetson":
+        tokens = inference.infer_tokens
+        each = tokens - 1 if isinstance(metric, Itl) else int(tokens > (1 if isinstance(metric, Tpot) else 0))
+        return max(0, each), check.skip_first
+    if isinstance(metric, ResponseTime | Loss | Ttft):
+        return 1, check.skip_first
     datagrams = datagrams_of(subject, metric.of)
-    if not isinstance(metric, Gap) or datagrams is None:
-        return None
-    if metric.within == "request_id":
-        return inference.requests * (datagrams - 1)
-    return inference.requests * datagrams - 1
+    if datagrams is None:
+        return None, 0
+    if isinstance(metric, Turnaround):
+        return (1 if metric.stage in ("whole", "inference") else datagrams), check.skip_first
+    if isinstance(metric, Itl) or (isinstance(metric, Gap) and metric.within == "request_id"):
+        return datagrams - 1, check.skip_first
+    if isinstance(metric, Tpot):
+        return int(datagrams > 1), check.skip_first
+    if isinstance(metric, Gap | Ipdv):
+        return datagrams, check.skip_first + 1
+    if isinstance(metric, OneWayDelay | Pdv | Jitter):
+        return datagrams, check.skip_first
+    return None, 0
 
 
 def requests_for(subject: Subject, check: Check, samples: int) -> int:
     """The `inference.requests` with which the check can have that many samples."""
-    if not isinstance(check.metric, Gap):
-        return samples
-    datagrams = datagrams_of(subject, check.metric.of) or 1
-    if check.metric.within == "request_id":
-        return -(-samples // max(1, datagrams - 1))
-    return -(-(samples + 1) // datagrams)
+    per_exchange, less = _shape(subject, check)
+    return -(-(samples + less) // max(1, per_exchange or 1))
 
 
 def datagrams_of(subject: Subject, name: str) -> int | None:

@@ -30,6 +30,13 @@ def parse_duration(value: Any) -> int:
     return _whole(value, "a duration", TIME_UNITS, "5 ms")
 
 
+def parse_signed_duration(value: Any) -> int:
+    """`-5 ms` → -5_000_000 (ns)."""
+    if isinstance(value, str) and value.strip().startswith("-"):
+        return -parse_duration(value.strip()[1:])
+    return parse_duration(value)
+
+
 def parse_size(value: Any) -> int:
     """`2 MiB` → 2_097_152 (bytes)."""
     return _whole(value, "a size", SIZE_UNITS, "1400 B")
@@ -47,6 +54,14 @@ def parse_share(value: Any) -> Fraction:
     if not 0 <= share <= 1:
         raise ValueError(f"{value!r} is not between 0 % and 100 %")
     return share
+
+
+def parse_ratio(value: Any) -> Fraction:
+    """`120 %` → Fraction(6, 5); unlike a share it may exceed 100 %."""
+    number, _ = _split(value, "a ratio", {"%": 1}, "120 %")
+    if not 0 <= number <= 10**6:
+        raise ValueError(f"{value!r} is not between 0 % and 1000000 %")
+    return number / 100
 
 
 def format_ns(value_ns: int) -> str:
@@ -112,12 +127,12 @@ def _largest_whole(value: int, units: dict[str, int]) -> str:
     return f"{value} {list(units)[-1]}"
 
 
-def _schema(units: dict[str, int], example: str) -> WithJsonSchema:
+def _schema(units: dict[str, int], example: str, sign: str = "[+]") -> WithJsonSchema:
     names = "|".join(re.escape(unit) for unit in units)
     return WithJsonSchema(
         {
             "type": "string",
-            "pattern": rf"^\s*[+]?[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({names})\s*$",
+            "pattern": rf"^\s*{sign}?[0-9]{{1,18}}(\.[0-9]{{1,18}})?\s*({names})\s*$",
             "examples": [example],
         }
     )
@@ -128,6 +143,13 @@ def _spelled(write: Callable[[Any], str]) -> PlainSerializer:
 
 
 Duration = Annotated[int, BeforeValidator(parse_duration), _spelled(format_ns), _schema(TIME_UNITS, "5 ms")]
+SignedDuration = Annotated[
+    int,
+    BeforeValidator(parse_signed_duration),
+    _spelled(format_ns),
+    _schema(TIME_UNITS, "5 ms", "[+-]"),
+]
 Size = Annotated[int, BeforeValidator(parse_size), _spelled(format_size), _schema(SIZE_UNITS, "1400 B")]
 BitRate = Annotated[int, BeforeValidator(parse_rate), _spelled(format_rate), _schema(RATE_UNITS, "10 Mbit/s")]
 Share = Annotated[Fraction, BeforeValidator(parse_share), _spelled(format_share), _schema({"%": 1}, "0.1 %")]
+Ratio = Annotated[Fraction, BeforeValidator(parse_ratio), _spelled(format_share), _schema({"%": 1}, "120 %")]

@@ -2,14 +2,16 @@
 
 Of n independent samples each lies beyond the limit with probability p; the limit allows p <= share. At confidence c
 PASS is proven when P[Bin(n, share) <= k] <= 1 - c, FAIL when P[Bin(n, share) >= k] <= 1 - c (Clopper and Pearson,
-Biometrika 26, 1934; the same rule as early stopping in MLPerf LoadGen). Anything else is open. No imports but math.
+Biometrika 26, 1934; the same rule as early stopping in MLPerf LoadGen). Anything else is open.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal
 
 _EXACT_BELOW = 1_000
@@ -40,6 +42,7 @@ def prove(n: int, beyond_pass: int, beyond_fail: int, share: Fraction, confidenc
     return Proof("INCONCLUSIVE", samples_needed(beyond_pass, share, confidence) - n)
 
 
+@lru_cache(1024)
 def samples_needed(beyond: int, share: Fraction, confidence: Fraction) -> int:
     """The least n with which `beyond` samples past the limit still prove PASS; 299 for p99, 0 beyond, 95 %."""
     if not 0 < share < 1:
@@ -54,23 +57,48 @@ def samples_needed(beyond: int, share: Fraction, confidence: Fraction) -> int:
     return high
 
 
+@lru_cache(1024)
 def quantile_interval(n: int, q: Fraction, confidence: Fraction) -> tuple[int | None, int | None]:
     """Ranks (l, u), from 1, such that [x_(l), x_(u)] holds the q-quantile with two-sided `confidence`.
 
     l is the largest rank with P[Bin(n, q) >= l] >= 1 - a/2, u the smallest with P[Bin(n, q) <= u - 1] >= 1 - a/2,
     a = 1 - confidence; None where n samples give no bound on that side.
     """
-    half = float((1 - confidence) / 2)
-    low, high = 0, n + 1
-    while high - low > 1:  # P[Bin >= r] = 1 - P[Bin <= r - 1] falls with r
-        middle = (low + high) // 2
-        low, high = (middle, high) if _lower_tail(n, middle - 1, float(q)) <= half else (low, middle)
-    lower = low or None
-    low, high = 0, n + 1
+    half, share = float((1 - confidence) / 2), float(q)
+    spread = _normal_quantile(half) * math.sqrt(n * share * (1 - share))
+
+    def low_enough(r: int) -> bool:  # P[Bin >= r] = 1 - P[Bin <= r - 1] falls with r
+        return _lower_tail(n, r - 1, share) <= half
+
+    def high_enough(r: int) -> bool:
+        return _upper_tail(n, r, share) <= half
+
+    lower = _turn(n, round(n * share - spread), low_enough) or None
+    high = _turn(n, round(n * share + spread), lambda r: not high_enough(r)) + 1
+    return lower, high if high <= n else None
+
+
+def _normal_quantile(tail: float) -> float:
+    """z with P[Z >= z] = tail < 1/2, to about 0.003 (Hastings, in Abramowitz and Stegun 26.2.22)."""
+    t = math.sqrt(-2 * math.log(tail))
+    return t - (2.30753 + 0.27061 * t) / (1 + 0.99229 * t + 0.04481 * t * t)
+
+
+def _turn(n: int, guess: int, holds: Callable[[int], bool]) -> int:
+    """The largest r in [0, n] that `holds`, which is true at 0 and once false stays so; found quickly near a guess."""
+    low = high = min(max(guess, 1), n)
+    step = 1
+    if holds(low):
+        while high <= n and holds(high):
+            low, high, step = high, high + step, 2 * step
+        high = min(high, n + 1)
+    else:
+        while low > 0 and not holds(low):
+            low, high, step = max(0, low - step), low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _upper_tail(n, middle, float(q)) <= half else (middle, high)
-    return lower, high if high <= n else None
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def rank(n: int, q: Fraction) -> int:

@@ -58,7 +58,7 @@ class Alive:
 
     image_verified: the image on the board is proven to be the plan's (read-back, or banner with the right build id).
     no_boot: what was seen instead of its banner within the budget; empty when it came. faults: its `FAULT` lines.
-    resets: what its console said about resets that nobody asked for, one sentence each.
+    resets: what its console said about resets that nobody asked for, or that it has fallen silent, one sentence each.
     """
 
     image_verified: bool
@@ -76,7 +76,8 @@ class Evidence:
     time during the run. carrier_changes: on the bench interfaces between the sentinels. late_sends, sends: open load,
     sends behind schedule and sends in all. degraded: sentences about a Jetson that throttled or fell back to the CPU.
     recording: sentences about a recorder that died, was stopped too early or kept no count. frames_twice: the capture
-    point is known to show frames twice. alive: None where no console was observed.
+    point is known to show frames twice. timing_notes: sentences for every check that measures times: where e comes
+    from, what the stamps are. alive: None where no console was observed.
     """
 
     sentinels: bool = False
@@ -90,6 +91,7 @@ class Evidence:
     degraded: tuple[str, ...] = ()
     recording: tuple[str, ...] = ()
     frames_twice: bool = False
+    timing_notes: tuple[str, ...] = ()
     alive: Alive | None = None
 
 
@@ -112,21 +114,23 @@ class Finding:
 @dataclass(frozen=True)
 class Subject:
     """A check as the gate sees it. metric: its key. sides: who sends the packets that it times. counted: it compares
-    with a counter of the sender. cut: token headers of its flows that the snaplen cut."""
+    with a counter of the sender. cut: token headers of its flows that the snaplen cut. on_wire: the capture takes part
+    in what it measures."""
 
     name: str
     metric: str
     sides: tuple[str, ...] = ()
     counted: bool = False
     cut: int = 0
+    on_wire: bool = True
 
 
 UNKNOWN = Doubt(missing=None, shift_ns=0)
 ANYTHING = Doubt(missing=None, shift_ns=None)
 
 # What can cause a FAIL of which metric. A missing packet cannot look like a copy or like a late one.
-_BY_ABSENCE = {"response_time", "gap", "loss"}
-_BY_CLOCK = {"response_time", "gap", "reordering"}
+_BY_ABSENCE = {"response_time", "gap", "one_way_delay", "jitter", "ttft", "itl", "tpot", "loss", "throughput"}
+_BY_CLOCK = _BY_ABSENCE - {"loss"} | {"ipdv", "pdv", "reordering", "burst"}
 
 
 def gate(
@@ -174,8 +178,9 @@ def _gate(
     expected: tuple[str, int],
 ) -> Iterator[Finding]:
     every = tuple(subject.name for subject in subjects)
-    absence = tuple(subject.name for subject in subjects if subject.metric in _BY_ABSENCE)
-    clock = tuple(subject.name for subject in subjects if subject.metric in _BY_CLOCK)
+    wired = tuple(subject for subject in subjects if subject.on_wire)
+    absence = tuple(subject.name for subject in wired if subject.metric in _BY_ABSENCE)
+    clock = tuple(subject.name for subject in wired if subject.metric in _BY_CLOCK)
     copies = tuple(subject.name for subject in subjects if subject.metric == "duplicates")
     counted = tuple(subject.name for subject in subjects if subject.counted)
 
@@ -311,7 +316,7 @@ def _of_the_ledger(ledger: Ledger, seen: Seen, every: tuple[str, ...], absence: 
 
 def _of_the_jetson(evidence: Evidence, subjects: tuple[Subject, ...], overrun: Fraction | None) -> Iterator[Finding]:
     every = tuple(subject.name for subject in subjects)
-    absence = tuple(subject.name for subject in subjects if subject.metric in _BY_ABSENCE)
+    absence = tuple(subject.name for subject in subjects if subject.on_wire and subject.metric in _BY_ABSENCE)
     if overrun is not None and evidence.sends and Fraction(evidence.late_sends, evidence.sends) > overrun:
         yield Finding(
             "schedule-missed",

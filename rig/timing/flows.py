@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rig.plan.model import Flow
+from rig.errors import PlanError
+from rig.plan.model import Flow, Key
 from rig.protocol import token_v2
 from rig.timing.table import PROTO_TCP, PROTO_UDP, FlowKey, FrameTable
 from rig.timing.tokens import CUT, REASONS, Decoded, Tokens, decode_v1, decode_v2, udp_rows
@@ -24,11 +25,11 @@ from rig.timing.window import Window, find_window
 class Packets:
     """The packets of one flow in order of capture, the whole capture long; `measured` marks those in the window.
 
-    row i8: index into the frame table; number u4: frame number; time_ns i8: capture time of the datagram's last
+    row i8: index into the frame table `table`; number u4: frame number; time_ns i8: capture time of the datagram's last
     fragment; sender i4: index of the flow key, which tells senders apart. tokens: aligned with the rest, None where
     the selector names no protocol. source: the end that sends it (`board`, `jetson`, …). set_aside: reason → how many
     rows of the window were picked by the selector but are not packets of the flow. cut: how many of them only because
-    the capture cut them.
+    the capture cut them. key: what `match: key` compares, where the flow has one.
     """
 
     name: str
@@ -38,12 +39,24 @@ class Packets:
     sender: NDArray[np.int32]
     measured: NDArray[np.bool_]
     tokens: Tokens | None
+    table: FrameTable
     source: str = ""
     set_aside: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0
+    key: Keys | None = None
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @property
+    def keys(self) -> Keys:
+        """What `match: key` compares; needs a `key` in the flow."""
+        if self.key is None:
+            raise PlanError(
+                f"flow `{self.name}` has no key to be matched by",
+                hint="add `key: {offset: 0, bytes: 2}` or `key: {field: dns.id}` to the flow, or match by `order`",
+            )
+        return self.key
 
     @cached_property
     def stream(self) -> Stream:
@@ -51,6 +64,26 @@ class Packets:
         if self.tokens is None:
             raise ValueError(f"flow {self.name} has no token protocol, so its packets have no sequence numbers")
         return Stream.of(self.sender, self.tokens)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """position i8: the packets that have a key, in order. value i8: their keys; equal ones belong together."""
+
+    position: NDArray[np.int64]
+    value: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Dissected:
+    """What Wireshark says of the rows of a table, as far as the plan's flows ask.
+
+    passes: display filter → b, the row passes. fields: field → i8, a number for its value (the same value has the same
+    number in all fields), -1 where the frame has none.
+    """
+
+    passes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    fields: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,16 +101,18 @@ class Stream:
     original: NDArray[np.int64]
     order: NDArray[np.int64]
     """Positions sorted by space, in order of arrival within each."""
+    single: bool = False
+    """There is one space."""
 
     @classmethod
     def of(cls, sender: NDArray[np.int32], tokens: Tokens) -> Stream:
         count = len(tokens)
         boot = (sender.astype(np.int64) << 32) | tokens.boot_id
         if count and (boot == boot[0]).all():
-            space, order = np.zeros(count, np.int64), np.arange(count)
+            space, order, single = np.zeros(count, np.int64), np.arange(count), True
         else:
             space = np.unique(boot, return_inverse=True)[1].astype(np.int64)
-            order = np.argsort(space, kind="stable")
+            order, single = np.argsort(space, kind="stable"), False
         extended = np.empty(count, np.int64)
         extended[order] = _unwrap(tokens.sequence[order], space[order], tokens.sequence_bits)
 
@@ -92,7 +127,7 @@ class Stream:
         original = np.empty(count, np.int64)
         if count:
             original[by_number] = by_number[np.maximum.accumulate(np.where(fresh, np.arange(count), 0))]
-        return cls(space, extended, first_copy, original, order)
+        return cls(space, extended, first_copy, original, order, single)
 
 
 def _unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
@@ -112,8 +147,9 @@ def _unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) -
 class Selection:
     """A frame table with its token datagrams decoded once, from which flows are selected."""
 
-    def __init__(self, table: FrameTable, addresses: Mapping[str, str]) -> None:
+    def __init__(self, table: FrameTable, addresses: Mapping[str, str], dissected: Dissected | None = None) -> None:
         self.table = table
+        self.dissected = dissected or Dissected()
         self.addresses = dict(addresses)
         self.v2: Decoded = decode_v2(table, udp_rows(table))
         self.window: Window = find_window(table, self.v2.tokens)
@@ -124,14 +160,19 @@ class Selection:
         """Rows whose flow key matches the selector, sentinels left out."""
         # One entry more than there are flows: index -1 of frames without a flow finds it.
         wanted = np.array([self._matches(flow, key) for key in self.table.flows] + [False], np.bool_)
-        return np.flatnonzero(wanted[self.table.flow] & ~self.sentinel)
+        chosen = wanted[self.table.flow] & ~self.sentinel
+        if flow.filter is not None:
+            if flow.filter not in self.dissected.passes:
+                raise PlanError(f"nobody applied the display filter `{flow.filter}` to the capture")
+            chosen &= self.dissected.passes[flow.filter]
+        return np.flatnonzero(chosen)
 
     def packets(self, name: str, flow: Flow) -> Packets:
         """The packets of one flow."""
         rows = self.rows(flow)
         source = self._end(flow.src)
         if flow.protocol is None:
-            return self._pack(name, rows, None, source, {}, 0)
+            return self._pack(name, rows, None, source, {}, 0, flow.key)
         if flow.protocol == "token-v1":
             decoded = decode_v1(self.table, rows)
             tokens, reason = decoded.tokens, decoded.reason
@@ -149,7 +190,7 @@ class Selection:
         set_aside["error reply"] = int(np.count_nonzero(is_error & in_window))
         kept = tokens.take(~is_error) if is_error.any() else tokens
         cut = int(np.count_nonzero(measured & (reason == CUT)))
-        return self._pack(name, kept.row, kept, source, {text: n for text, n in set_aside.items() if n}, cut)
+        return self._pack(name, kept.row, kept, source, {text: n for text, n in set_aside.items() if n}, cut, flow.key)
 
     def between(self, src: str, dst: str) -> NDArray[np.bool_]:
         """Mask over `v2.tokens`: those from one named end to the other, sentinels left out (for the ledger)."""
@@ -165,6 +206,7 @@ class Selection:
         source: str,
         set_aside: Mapping[str, int],
         cut: int,
+        key: Key | None,
     ) -> Packets:
         time_ns = self.table.time_ns[rows]
         return Packets(
@@ -175,10 +217,29 @@ class Selection:
             sender=self.table.flow[rows],
             measured=self.window.contains(time_ns),
             tokens=tokens,
+            table=self.table,
             source=source,
             set_aside=set_aside,
             cut=cut,
+            key=None if key is None else self._keys(key, rows),
         )
+
+    def _keys(self, key: Key, rows: NDArray[np.int64]) -> Keys:
+        if key.field is not None:
+            if key.field not in self.dissected.fields:
+                raise PlanError(f"nobody read the field `{key.field}` of the capture")
+            value = self.dissected.fields[key.field][rows]
+            position = np.flatnonzero(value >= 0)
+            return Keys(position, value[position])
+        assert key.bytes is not None
+        held = np.minimum(self.table.payload_len[rows], self.table.payload_cap[rows]).astype(np.int64)
+        position = np.flatnonzero(held >= key.offset + key.bytes)
+        begin = self.table.payload_off[rows[position]].astype(np.int64) + key.offset
+        octets = np.frombuffer(self.table.data, np.uint8)
+        number = np.zeros(len(position), np.uint64)
+        for index in range(key.bytes):
+            number = (number << np.uint64(8)) | octets[begin + index]
+        return Keys(position, number.view(np.int64))
 
     def _matches(self, flow: Flow, key: FlowKey) -> bool:
         udp = flow.udp_srcport is not None or flow.udp_dstport is not None or flow.protocol is not None

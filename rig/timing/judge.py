@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from rig.plan.bounds import DurationBound
 from rig.plan.model import Check, Plan
 from rig.protocol import token_v2
 from rig.timing.arp import unanswered
 from rig.timing.evidence import Evidence, Finding, Ledger, Seen, Subject, doubt_about, gate
-from rig.timing.flows import Packets, Selection
-from rig.timing.limits import LimitResult, LimitSpec, Setting, judge_limit
+from rig.timing.flows import Dissected, Packets, Selection
+from rig.timing.limit_judge import judge_limit
+from rig.timing.limits import Doubt, LimitResult, LimitSpec, Setting
 from rig.timing.metrics import measure, metric_of
-from rig.timing.metrics.measurement import INFINITE_NS, Measurement, NeverLeft, Scene
-from rig.timing.statistics import percentile_of, summarise
+from rig.timing.metrics.measurement import INFINITE_NS, Decoding, Measurement, NeverLeft, Scene
+from rig.timing.statistics import figures, percentile_of, summarise
 from rig.timing.table import FrameTable
 from rig.timing.verdict import CheckResult, PointResult, Verdict, Violation, worst
 
@@ -42,14 +44,17 @@ def judge(
     profile: str,
     *,
     point: str = "",
+    decoding: Decoding | None = None,
+    dissected: Dissected | None = None,
 ) -> PointResult:
     """Judge one run.
 
     limits: check → its effective limits, as the plan and the bench profile give them. addresses: `board`, `jetson`,
-    `rig` → IP address. e_ns: the bench's uncertainty of a time difference. point: name of the matrix point.
+    `rig` → IP address. e_ns: the bench's uncertainty of a time difference. point: name of the matrix point. decoding:
+    the Jetson's own events, for `source: jetson`. dissected: what Wireshark says, for flows with `filter` or `field`.
     Raises PlanError for a plan whose flows cannot carry its metrics.
     """
-    run = _observe(table, point_plan, evidence, addresses)
+    run = _observe(table, point_plan, evidence, Selection(table, addresses, dissected), e_ns, decoding)
     load = point_plan.inference.load.open
     findings = gate(
         replace(evidence, ledger=run.ledger),
@@ -96,17 +101,20 @@ def judge(
 
 @dataclass(frozen=True)
 class _Run:
-    """One run as the capture and the ledger show it. origin_ns: time of the first frame."""
+    """One run as the capture and the ledger show it. origin_ns: time of the first frame. timing_notes: of Evidence."""
 
     selection: Selection
     scene: Scene
     ledger: Ledger
     seen: Seen
     origin_ns: int
+    timing_notes: tuple[str, ...]
 
 
-def _observe(table: FrameTable, plan: Plan, evidence: Evidence, addresses: Mapping[str, str]) -> _Run:
-    selection = Selection(table, addresses)
+def _observe(
+    table: FrameTable, plan: Plan, evidence: Evidence, selection: Selection, e_ns: int, decoding: Decoding | None
+) -> _Run:
+    addresses = selection.addresses
     packets = {name: selection.packets(name, flow) for name, flow in plan.flows.items()}
     ledger = _ledger(plan, evidence.ledger, selection)
     silent = unanswered(table, addresses["board"]) if "board" in addresses else np.empty(0, np.int64)
@@ -132,8 +140,15 @@ def _observe(table: FrameTable, plan: Plan, evidence: Evidence, addresses: Mappi
         sent=sent,
         sent_from_ns=sent_from_ns,
         never_left=never_left,
+        window_ns=(
+            selection.window.start_ns if selection.window.start_seen else None,
+            selection.window.end_ns if selection.window.end_seen else None,
+        ),
+        e_ns=e_ns,
+        decoding=decoding,
     )
-    return _Run(selection, scene, ledger, seen, int(table.time_ns[0]) if len(table) else 0)
+    origin_ns = int(table.time_ns[0]) if len(table) else 0
+    return _Run(selection, scene, ledger, seen, origin_ns, evidence.timing_notes)
 
 
 def _ledger(plan: Plan, given: Ledger, selection: Selection) -> Ledger:
@@ -191,7 +206,7 @@ def _seen(selection: Selection, plan: Plan, packets: Mapping[str, Packets], arp_
     )
 
 
-def _flows_of(model: Any, parts: Sequence[str] = ("request", "response", "of", "answered_by")) -> list[str]:
+def _flows_of(model: Any, parts: Sequence[str] = ("request", "response", "of", "answered_by", "opposite")) -> list[str]:
     """Names of the flows that a metric looks at."""
     return [name for part in parts if (name := getattr(model, part, None))]
 
@@ -203,6 +218,7 @@ def _subject(name: str, check: Check, scene: Scene) -> Subject:
         name=name,
         metric=metric,
         sides=tuple(scene.packets[flow].source for flow in _flows_of(model, ("response", "of"))),
+        on_wire=getattr(model, "source", "wire") == "wire",
         counted=metric == "loss" and getattr(model, "answered_by", None) is None,
         cut=sum(scene.packets[flow].cut for flow in flows),
     )
@@ -219,8 +235,14 @@ def _judge_check(
 ) -> CheckResult:
     metric, model = metric_of(check)
     measured = measure(check, run.scene)
-    setting = Setting(e_ns, check.confidence if check.confidence is not None else plan.confidence, check.proof)
-    doubt = doubt_about(name, findings)
+    confidence = check.confidence if check.confidence is not None else plan.confidence
+    summary, compared = None, {}
+    if measured.kind == "durations":
+        named = {percentile_of(spec.key) for spec in limits if spec.key.startswith("p") and spec.key != "packets"}
+        summary = summarise(measured.value_ns, sorted({*_ALWAYS, *named}), confidence)
+        compared = figures(measured.value_ns, [each.statistic for each in plan.comparisons.values() if each.of == name])
+    setting = Setting(e_ns, confidence, check.proof)
+    doubt = _doubt(metric, doubt_about(name, findings))
     results = tuple(result for spec in limits for result in judge_limit(spec, measured, setting, doubt))
 
     verdict = worst(Verdict(result.verdict) for result in results) if results else Verdict.INCONCLUSIVE
@@ -233,20 +255,15 @@ def _judge_check(
             verdict = Verdict.INCONCLUSIVE
             reason = measured.unprovable or voided[0].sentence
         else:
-            sampled = check.proof == "sample" and any(spec.key.startswith("p") for spec in limits)
+            sampled = check.proof == "sample" and any(isinstance(spec.bound, DurationBound) for spec in limits)
             reason = "every limit holds" + (" (percentiles by proof: sample)" if sampled else "")
     elif verdict is Verdict.INCONCLUSIVE:
         voided = tuple(finding for finding in findings if name in finding.explains or name in finding.voids)
 
-    summary = None
-    if measured.kind == "durations":
-        named = {percentile_of(spec.key) for spec in limits if spec.key.startswith("p")}
-        summary = summarise(measured.value_ns, sorted({*_ALWAYS, *named}), setting.confidence)
-    notes = list(measured.notes)
-    if summary is not None and summary.correlated and named:
-        notes.append(
-            f"successive samples are correlated (lag 1: {summary.lag1}), percentiles prove less than they seem"
-        )
+    notes = [*measured.notes, *(run.timing_notes if measured.kind == "durations" and not measured.far_clock else ())]
+    if summary is not None and any(result.block > 1 for result in results):
+        notes.append(f"successive samples depend on each other: lag-1 autocorrelation {summary.lag1}")
+    notes += [f"marginal: {result.rule} holds with less than 10 % to spare" for result in results if result.marginal]
     violations = _violations(results, measured, run.origin_ns)
     frames = sorted({frame for each in violations for frame in (each.reference, each.frame) if frame})
     flows = _flows_of(model)
@@ -268,7 +285,18 @@ def _judge_check(
         notes=tuple(notes),
         confidence=setting.confidence,
         proof=setting.proof,
+        compared=compared,
     )
+
+
+def _doubt(metric: str, doubt: Doubt) -> Doubt:
+    """What the doubt comes to in metrics whose samples it can touch more than once."""
+    missing, shift = doubt.missing, doubt.shift_ns
+    if metric == "jitter" and missing:
+        missing = None  # a hole changes the estimator for many packets
+    if metric in ("one_way_delay", "pdv") and shift:
+        shift *= 2  # the sample, and the clock that it is measured by
+    return Doubt(missing, shift)
 
 
 def _violations(results: tuple[LimitResult, ...], measured: Measurement, origin_ns: int) -> tuple[Violation, ...]:
@@ -295,6 +323,7 @@ def _violations(results: tuple[LimitResult, ...], measured: Measurement, origin_
                     margin_ns=((limit - value) if result.is_max else (value - limit))
                     if comparable and limit is not None
                     else None,
+                    unit={"packets": "packets", "rates": "bit/s"}.get(measured.kind, "ns"),
                 )
             )
     return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from rig.plan.units import format_ns
+from rig.plan.units import format_ns, format_rate
 from rig.timing.limits import LimitResult, format_share, format_value
 from rig.timing.statistics import Quantile, Summary
 from rig.timing.verdict import CheckResult, Violation
@@ -92,7 +92,7 @@ def _table(violations: tuple[Violation, ...]) -> Iterator[str]:
                 str(each.frame or "-"),
                 str(each.reference or "-"),
                 f"{each.at_ns / 1e9:.6f} s",
-                format_value(each.value_ns),
+                _amount(each.value_ns, each.unit),
                 "-" if each.limit_ns is None else format_ns(each.limit_ns),
                 "-" if each.margin_ns is None else format_ns(each.margin_ns),
                 f"{each.rule} [{each.place}]" if each.place else each.rule,
@@ -102,6 +102,12 @@ def _table(violations: tuple[Violation, ...]) -> Iterator[str]:
     for row in rows:
         cells = "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False))
         yield f"  {cells}  {row[6]}"
+
+
+def _amount(value: int, unit: str) -> str:
+    if unit == "ns":
+        return format_value(value)
+    return format_rate(value) if unit == "bit/s" else f"{value} {unit}"
 
 
 def _wrap(text: str, indent: str) -> list[str]:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rig.timing.binomial import quantile_interval, rank, samples_needed
 from rig.timing.metrics.measurement import INFINITE_NS
 
-CORRELATED: Final = 0.3
-"""|lag-1 autocorrelation| beyond which samples are not taken for independent."""
+INDEPENDENT: Final = 0.1
+"""Autocorrelation at and below which samples are taken for independent."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Quantile:
 
 @dataclass(frozen=True)
 class Summary:
-    """Samples in figures. lost are the infinite ones. lag1: None below 3 finite samples or without any spread."""
+    """Samples in figures. lost are the infinite ones. mean_ns: of the others. lag1: their autocorrelation, None
+    below 3 finite samples or without any spread."""
 
     n: int
     lost: int
@@ -44,26 +45,52 @@ class Summary:
     max_ns: int | None
     quantiles: tuple[Quantile, ...]
     lag1: float | None
-
-    @property
-    def correlated(self) -> bool:
-        """True when successive samples depend on each other, so that the binomial rule claims too much."""
-        return self.lag1 is not None and abs(self.lag1) > max(CORRELATED, 3 / math.sqrt(self.n))
+    mean_ns: int | None = None
 
 
 def summarise(value_ns: NDArray[np.int64], percentiles: Iterable[Fraction], confidence: Fraction) -> Summary:
     """Order statistics of int64 samples; `percentiles` as fractions (0.99 for p99)."""
-    ordered = np.sort(value_ns)
-    n = len(ordered)
-    lost = int(n - np.searchsorted(ordered, INFINITE_NS, "left"))
+    n = len(value_ns)
+    wanted = [(q, _ranks(n, q, confidence)) for q in percentiles]
+    ranks = sorted({1, n, *(each for _, some in wanted for each in some if each is not None)}) if n else []
+    # Only these ranks are needed, which costs a fraction of sorting.
+    placed = np.partition(value_ns, [each - 1 for each in ranks]) if n else value_ns
+    at: dict[int | None, int] = {each: int(placed[each - 1]) for each in ranks}
+    lost = int(np.count_nonzero(value_ns == INFINITE_NS)) if n and at[n] == INFINITE_NS else 0
+    finite = value_ns if not lost else value_ns[value_ns != INFINITE_NS]
     return Summary(
         n=n,
         lost=lost,
-        min_ns=int(ordered[0]) if n else None,
-        max_ns=int(ordered[-1]) if n else None,
-        quantiles=tuple(_quantile(ordered, q, confidence) for q in percentiles),
-        lag1=autocorrelation(value_ns[value_ns != INFINITE_NS]),
+        min_ns=at[1] if n else None,
+        max_ns=at[n] if n else None,
+        quantiles=tuple(
+            Quantile(percentile_name(q), at.get(own), at.get(low), at.get(high), _needed(q, confidence))
+            for q, (own, low, high) in wanted
+        ),
+        lag1=autocorrelation(finite),
+        mean_ns=round(float(finite.mean(dtype=np.float64))) if len(finite) else None,
     )
+
+
+def _ranks(n: int, q: Fraction, confidence: Fraction) -> tuple[int | None, int | None, int | None]:
+    """(rank of the q-quantile, ranks of its interval), from 1; None where n samples do not allow it."""
+    if n < _needed(q, confidence):
+        return None, None, None
+    return rank(n, q), *quantile_interval(n, q, confidence)
+
+
+def figures(value_ns: NDArray[np.int64], names: Iterable[str]) -> dict[str, int]:
+    """Observed figures by name, `mean` or a percentile; a mean with a lost sample is INFINITE_NS. Too few samples for
+    one leave it out."""
+    found: dict[str, int] = {}
+    n = len(value_ns)
+    for name in names:
+        if name == "mean" and n:
+            lost = bool((value_ns == INFINITE_NS).any())
+            found[name] = INFINITE_NS if lost else round(float(value_ns.mean(dtype=np.float64)))
+        elif name != "mean" and n * min(percentile_of(name), 1 - percentile_of(name)) >= 1:
+            found[name] = order_statistic(value_ns, percentile_of(name))
+    return found
 
 
 def order_statistic(value_ns: NDArray[np.int64], q: Fraction) -> int:
@@ -82,7 +109,7 @@ def percentile_of(key: str) -> Fraction:
     return Fraction(key[1:]) / 100
 
 
-def autocorrelation(value: NDArray[np.int64]) -> float | None:
+def autocorrelation(value: NDArray[np.int64] | NDArray[np.bool_]) -> float | None:
     """Lag-1 autocorrelation of successive samples in [-1, 1]; None where it is not defined."""
     if len(value) < 3:
         return None
@@ -91,16 +118,32 @@ def autocorrelation(value: NDArray[np.int64]) -> float | None:
     return None if power == 0 else round(float(np.dot(centred[:-1], centred[1:])) / power, 4)
 
 
-def _quantile(ordered: NDArray[np.int64], q: Fraction, confidence: Fraction) -> Quantile:
-    n = len(ordered)
-    needed = samples_needed(0, min(q, 1 - q), confidence)
-    if n < needed:
-        return Quantile(percentile_name(q), None, None, None, needed)
-    low, high = quantile_interval(n, q, confidence)
-    return Quantile(
-        percentile_name(q),
-        int(ordered[rank(n, q) - 1]),
-        None if low is None else int(ordered[low - 1]),
-        None if high is None else int(ordered[high - 1]),
-        needed,
-    )
+def block_length(beyond: NDArray[np.bool_]) -> int:
+    """How many successive samples to judge as one: 1, or where being beyond a limit depends on having been so just
+    before, the smallest distance at which it does not.
+
+    It does when the lag-1 autocorrelation exceeds `INDEPENDENT` and what chance gives n independent samples (3/√n). The
+    distance is the smallest lag with an autocorrelation of at most `INDEPENDENT` or 2/√n. Negative correlation makes
+    the exact rule claim less, never more.
+    """
+    n, count = len(beyond), int(np.count_nonzero(beyond))
+    if not 1 < count < n:
+        return 1
+    first = autocorrelation(beyond)
+    if first is None or first <= max(INDEPENDENT, 3 / math.sqrt(n)):
+        return 1
+    centred = beyond - count / n
+    enough = max(INDEPENDENT, 2 / math.sqrt(n)) * float(np.dot(centred, centred))
+    for lag in range(2, min(n, 65)):  # usually near
+        if float(np.dot(centred[:-lag], centred[lag:])) <= enough:
+            return lag
+    size = 1 << (2 * n - 1).bit_length()
+    spectrum = np.fft.rfft(centred, size)
+    correlation = np.fft.irfft(spectrum * spectrum.conj(), size)[:n]
+    low = np.flatnonzero(correlation <= enough)
+    return int(low[0]) if len(low) else n
+
+
+def _needed(q: Fraction, confidence: Fraction) -> int:
+    """The least number of samples that can prove anything about the q-quantile."""
+    return samples_needed(0, min(q, 1 - q), confidence)

@@ -6,13 +6,16 @@ datagram keeps its reason and is never silently dropped.
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rig import _native
 from rig.protocol import token_v1, token_v2
 from rig.timing.table import PROTO_UDP, FrameTable
 
@@ -43,6 +46,23 @@ REASONS = {
     BAD_FIELD: "unknown type or reserved field set",
     BAD_LENGTH: "length field does not fit the datagram",
 }
+
+_NATIVE_COLUMNS: Final[dict[str, Any]] = {
+    "row": np.int64,
+    "type": np.uint8,
+    "first": np.bool_,
+    "last": np.bool_,
+    "request_id": np.uint32,
+    "sequence": np.uint32,
+    "boot_id": np.uint32,
+    "t_rx_ns": np.uint64,
+    "t_ready_ns": np.uint64,
+    "t_send_ns": np.uint64,
+    "prev_queued_ns": np.uint32,
+    "tokens": np.int32,
+    "answer_tokens": np.int32,
+}
+"""The kernel's columns, which are those of `Tokens` but `content`."""
 
 _CHUNK = 1 << 14
 """Rows per step of the checksum: columns of one step stay in the cache."""
@@ -81,7 +101,10 @@ class Tokens:
 
     def take(self, index: NDArray[np.bool_] | NDArray[np.int64]) -> Tokens:
         """The entries that a mask or an index array picks."""
-        columns = {item.name: getattr(self, item.name)[index] for item in fields(self) if item.name != "sequence_bits"}
+        where = np.flatnonzero(index) if index.dtype == np.bool_ else index  # The mask is searched once.
+        columns = {
+            item.name: getattr(self, item.name).take(where) for item in fields(self) if item.name != "sequence_bits"
+        }
         return Tokens(**columns, sequence_bits=self.sequence_bits)
 
 
@@ -101,6 +124,9 @@ def udp_rows(table: FrameTable) -> NDArray[np.int64]:
 
 def decode_v2(table: FrameTable, rows: NDArray[np.int64]) -> Decoded:
     """Decode `rows` as token-v2. The checks are those of `token_v2.decode`, for all rows at once."""
+    library = _native.load()
+    if library is not None:
+        return _decode_v2_natively(library, table, rows)
     size = token_v2.HEADER_LENGTH
     offset, length, captured = _payloads(table, rows)
     reason = np.full(len(rows), SOUND, np.uint8)
@@ -151,6 +177,30 @@ def decode_v2(table: FrameTable, rows: NDArray[np.int64]) -> Decoded:
             tokens=tokens,
             answer_tokens=answer_tokens,
             content=np.zeros(len(sound), np.uint64),
+        ),
+    )
+
+
+def _decode_v2_natively(library: ctypes.CDLL, table: FrameTable, rows: NDArray[np.int64]) -> Decoded:
+    """The same by the C kernel, which reads each header once."""
+    count = len(rows)
+    data = np.frombuffer(table.data, np.uint8)
+    given = [
+        np.ascontiguousarray(column)
+        for column in (table.payload_off, table.payload_len, table.payload_cap, np.asarray(rows, np.int64))
+    ]
+    payloads = _native.Payloads(data.ctypes.data, len(data), *(column.ctypes.data for column in given), count)
+    reason = np.empty(count, np.uint8)
+    columns: dict[str, Any] = {name: np.empty(count, dtype) for name, dtype in _NATIVE_COLUMNS.items()}
+    pointers = _native.TokenColumns(**{name: column.ctypes.data for name, column in columns.items()})
+    sound = library.rig_tokens_v2(payloads, reason.ctypes.data, pointers)
+    return Decoded(
+        rows,
+        reason,
+        Tokens(
+            **{name: column[:sound] for name, column in columns.items()},
+            content=np.zeros(sound, np.uint64),
+            sequence_bits=32,
         ),
     )
 

@@ -46,6 +46,7 @@ class Violation:
 
     frame shows it, reference is what it is measured against (0: none). at_ns counts from the first frame of the
     capture. margin_ns: limit minus value, negative when beyond a maximum; None for what was lost or has no limit_ns.
+    unit: of value_ns, which for bursts and rates is `packets` or `bit/s`.
     """
 
     rule: str
@@ -56,12 +57,14 @@ class Violation:
     value_ns: int
     limit_ns: int | None
     margin_ns: int | None
+    unit: str = "ns"
 
 
 @dataclass(frozen=True)
 class CheckResult:
     """One check. reason: one sentence that explains the verdict. n: samples, or what is counted. voided_by: names of
-    the findings that turned a PASS into INCONCLUSIVE, or that may have caused what would be a FAIL."""
+    the findings that turned a PASS into INCONCLUSIVE, or that may have caused what would be a FAIL. compared: figure →
+    its observed value in ns, for the plan's comparisons."""
 
     check: str
     metric: str
@@ -79,6 +82,7 @@ class CheckResult:
     notes: tuple[str, ...] = ()
     confidence: Fraction | None = None
     proof: str = ""
+    compared: Mapping[str, int] = field(default_factory=dict)
     seen: str | None = None
     hint: str | None = None
 
@@ -126,7 +130,7 @@ def unjudged(
     return PointResult(plan, point, profile, e_ns, verdict, results)
 
 
-_DURATIONS = {"value_ns", "low_ns", "high_ns", "min_ns", "max_ns"}
+_DURATIONS = {"value_ns", "low_ns", "high_ns", "min_ns", "max_ns", "mean_ns"}
 
 
 def _plain(value: Any, name: str = "") -> Any:
@@ -148,6 +152,8 @@ def _plain(value: Any, name: str = "") -> Any:
             "open": value.open,
             "needed": value.needed,
             "limit_ns": value.limit_ns,
+            "block": value.block,
+            "marginal": value.marginal,
         }
     if is_dataclass(value) and not isinstance(value, type):
         return {item.name: _plain(getattr(value, item.name), item.name) for item in fields(value)}
@@ -156,7 +162,7 @@ def _plain(value: Any, name: str = "") -> Any:
     if isinstance(value, Fraction):
         return f"{float(value * 100):.6g} %"
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, "value_ns" if name == "compared" else "") for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     return value

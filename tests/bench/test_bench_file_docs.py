@@ -10,8 +10,10 @@ import pytest
 from rig.bench.load import hardware_bench, load_bench
 from rig.bench.model import BenchFile, Flash
 from rig.plan import grammar
+from rig.plan.base import Model
+from rig.plan.bounds import Limits
 from rig.plan.load import load_plan_bytes
-from rig.plan.model import Check, Flow, Impairment, Inference, Limits, Model, Npu, Plan
+from rig.plan.model import Check, Flow, Impairment, Inference, Npu, Plan
 from rig.plan.rules import CAPABILITIES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,10 +26,12 @@ def examples(text: str) -> list[str]:
 
 
 def test_the_plan_example_is_complete_and_its_matrix_fits() -> None:
-    example, matrix = examples(PLANS)
+    example, matrix, compared = examples(PLANS)
     assert load_plan_bytes(example.encode(), Path("docs/plans.md")).plan.plan == "zero-copy-latency"
     points = load_plan_bytes((example + matrix).encode(), Path("docs/plans.md")).points
     assert [point.name for point in points][-1] == "variant-zero_copy+in_flight-4"
+    whole = load_plan_bytes((example + matrix + compared).encode(), Path("docs/plans.md")).plan
+    assert (whole.repeat, list(whole.comparisons)) == (5, ["zero-copy-is-faster"])
 
 
 def test_the_bench_examples_are_complete(tmp_path: Path) -> None:

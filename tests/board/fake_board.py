@@ -1,4 +1,4 @@
-"""A whole board behind a pseudo-terminal: boot ROM or application by its boot line, restarted by its reset line."""
+"""A whole board behind a pseudo-terminal: boot ROM or application by its boot line, restarted by reset or power."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import select
 import threading
 import tty
 from collections.abc import Callable
+from pathlib import Path
 
 from rom_peer import FLASH, RomPeer
 
@@ -14,9 +15,16 @@ BUILD = "ab" * 20
 
 
 class FakeBoard:
-    """Takes the place of the emulated bench's lines. `application(text)` answers console lines; `boots` are printed."""
+    """Takes the place of the emulated bench's lines. `answers` are what its console says to commands.
 
-    def __init__(self) -> None:
+    link: a name for its port, as udev makes one; with it the port goes and comes with the power, each time as another
+    pseudo-terminal, like an adapter that the board feeds. hung: deaf to reset until its power is cycled.
+    """
+
+    def __init__(self, link: Path | None = None) -> None:
+        self._link = link
+        self.hung = False
+        self.switched: list[bool] = []
         self.rom = RomPeer()
         self.boot = False
         self.held = False
@@ -32,19 +40,16 @@ class FakeBoard:
         self.on_command: Callable[[str], list[str]] = lambda text: self.answers.get(text, ["error: unknown command"])
         self._in_rom = False
         self._typed = b""
-        self._controller, self._terminal = os.openpty()
-        tty.setraw(self._terminal)
-        self.path = os.ttyname(self._terminal)
         self._wake_r, self._wake_w = os.pipe()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        self._controller = -1
+        self.plug_in()
 
     # --- lines ---
 
     def set_reset(self, asserted: bool) -> None:
         with self._lock:
-            if self.held and not asserted:
+            if self.held and not asserted and not self.hung:
                 self._restart()
             self.held = asserted
 
@@ -52,7 +57,16 @@ class FakeBoard:
         self.boot = asserted
 
     def power(self, on: bool) -> None:
-        raise NotImplementedError
+        self.switched.append(on)
+        if not on:
+            self.hung = self._in_rom = False
+            if self._link is not None:
+                self.unplug()
+            return
+        if self._link is not None:
+            self.plug_in()
+        with self._lock:
+            self._restart()
 
     def _restart(self) -> None:
         self._typed = b""
@@ -92,9 +106,23 @@ class FakeBoard:
                         self.asked.append(text)
                         self.say(*self.on_command(text))
 
+    def plug_in(self) -> None:
+        """A new pseudo-terminal, under the same link if there is one."""
+        self._controller, self._terminal = os.openpty()
+        tty.setraw(self._terminal)
+        self.node = os.ttyname(self._terminal)
+        self.path = str(self._link or self.node)
+        if self._link is not None:
+            self._link.symlink_to(self.node)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
     def unplug(self) -> None:
         os.write(self._wake_w, b"x")
         self._thread.join()
+        os.read(self._wake_r, 1)
+        if self._link is not None:
+            self._link.unlink()
         ours, self._controller = (self._controller, self._terminal), -1
         for fd in ours:
             os.close(fd)

@@ -11,7 +11,7 @@ import pytest
 from rom_peer import FLASH, LoopLink, PtyPeer, RomPeer
 
 from rig.bench.model import Flash, Serial
-from rig.board.flash import an3155_driver
+from rig.board.flash import an3155_driver, an3155_exchange
 from rig.board.flash.an3155_driver import An3155Flasher
 from rig.board.flash.flasher import Programmed, Progress, Region
 from rig.board.serial_port import SerialPort
@@ -32,7 +32,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ERASE_S", 0.01),
         ("ERASE_S_PER_KIB", 0.0),
     ):
-        monkeypatch.setattr(an3155_driver, name, value)
+        monkeypatch.setattr(an3155_driver if name.startswith("ERASE") else an3155_exchange, name, value)
 
 
 def image(size: int = 3000, seed: int = 1) -> bytes:
@@ -115,9 +115,9 @@ def test_progress_reaches_its_total_in_each_phase() -> None:
 
 
 def test_hardware_settings_are_8e1_at_the_bench_files_speed() -> None:
-    driver = flasher(RomPeer(), baud=57_600)
-    driver.connect(Deadline.after(10))
-    assert driver._link.settings == (57_600, "even")  # type: ignore[attr-defined]
+    link = LoopLink(RomPeer())
+    An3155Flasher(link, Flash(baud=57_600), lambda data: None).connect(Deadline.after(10))
+    assert link.settings == (57_600, "even")
 
 
 def test_matches_reads_the_block_with_the_build_id_first() -> None:
@@ -351,8 +351,8 @@ def test_image_outside_of_the_flash_is_refused(address: int) -> None:
 
 
 def test_over_a_pseudo_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(an3155_driver, "STALL_S", 1.0)
-    monkeypatch.setattr(an3155_driver, "SYNC_REPLY_S", 0.5)
+    monkeypatch.setattr(an3155_exchange, "STALL_S", 1.0)
+    monkeypatch.setattr(an3155_exchange, "SYNC_REPLY_S", 0.5)
     with PtyPeer(RomPeer(), greeting=b"old application talks\r\n") as peer:
         with SerialPort.open(Serial(port=peer.path)) as port:
             noise: list[bytes] = []

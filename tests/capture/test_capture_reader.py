@@ -1,11 +1,13 @@
-"""The plain reader on hand-made files: numbers by hand, and by tshark where tshark is right."""
+"""Both reading engines on hand-made files: numbers by hand, and by tshark where tshark is right."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import random
 import shutil
 import struct
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -32,19 +34,26 @@ from capture_files import (
     udp,
 )
 
+from rig import _native
 from rig.capture.reader import read_capture
 from rig.capture.tail import CaptureTail
 from rig.capture.tshark import read_fields
 from rig.deadline import Deadline
-from rig.errors import CaptureError
+from rig.errors import CaptureError, InternalError
+from rig.progress import ERASE, reading_progress
 from rig.timing.table import PROTO_ARP, PROTO_ICMP, PROTO_TCP, PROTO_UDP, FlowKey, FrameTable
 
 FLOW = FlowKey((), "192.0.2.1", "192.0.2.2", PROTO_UDP, 40000, 5005)
 Read = Callable[[bytes], FrameTable]
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
+@pytest.fixture(params=["plain", "native"])
+def read(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
+    if request.param == "plain":
+        monkeypatch.setattr("rig._native.load", lambda: None)
+    elif _native.load() is None:
+        pytest.skip("the capture kernel is not built")
+
     def read(contents: bytes) -> FrameTable:
         path = tmp_path / "file"
         path.write_bytes(contents)
@@ -191,6 +200,63 @@ def test_gzip_is_unpacked_and_a_cut_gzip_yields_its_sound_part(read: Read) -> No
     assert "cut-file" in kinds(cut)
 
 
+def test_zstd_is_unpacked_and_a_cut_stream_yields_its_sound_part(read: Read) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    rng = random.Random(1)
+    file = shb() + idb() + b"".join(epb(T0 + i, one(rng.randbytes(900))) for i in range(500))
+    half = len(file) // 2
+    packed = zstandard.compress(file[:half]) + b"\x50\x2a\x4d\x18\4\0\0\0skip" + zstandard.compress(file[half:])
+    assert len(read(packed)) == 500
+    cut = read(packed[: len(packed) * 3 // 4])
+    assert 200 < len(cut) < 400
+    assert "cut-file" in kinds(cut)
+
+
+def test_zstd_without_its_library_is_an_error_that_says_what_to_do(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(InternalError, match="compressed with zstd") as caught:
+        read(b"\x28\xb5\x2f\xfd....")
+    assert "zstd -d" in str(caught.value)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lambda data: data])
+def test_progress_is_told_and_ends_with_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]
+) -> None:
+    for module in ("plain", "native"):
+        monkeypatch.setattr(f"rig.capture.{module}.STEP", 4096)
+    contents = pcap(*((T0 + i, one()) for i in range(1000)))
+    path = tmp_path / "file"
+    path.write_bytes(compress(contents))
+    told: list[tuple[int, int]] = []
+    read_capture(path, lambda done, size: told.append((done, size)))
+    assert len(told) > 10
+    assert told == sorted(told)
+    assert {size for _, size in told} == {len(contents)}
+    assert told[-1] == (len(contents), len(contents))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_long_file_shows_its_progress_on_a_terminal_and_wipes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("rig.progress.time.monotonic", lambda: now[0])
+    stream = Terminal()
+    show = reading_progress(Path("folder/long.pcapng"), stream)
+    assert show is not None
+    show(1_000_000, 100_000_000)
+    assert stream.getvalue() == "", "a quick one shows nothing"
+    now[0] += 2
+    show(25_000_000, 100_000_000)
+    assert "long.pcapng: 25 of 100 MB, 25 %, 6 s left" in stream.getvalue()
+    show(100_000_000, 100_000_000)
+    assert stream.getvalue().endswith(ERASE)
+    assert reading_progress(Path("file"), io.StringIO()) is None
+
+
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
@@ -259,7 +325,6 @@ def test_a_fraction_of_more_than_a_second_is_taken_as_it_stands_and_told(read: R
     [
         (b"", "is empty"),
         (b"\0" * 100, "no capture file: it begins with 00 00 00 00"),
-        (b"(\xb5/\xfd....", "compressed with zstd"),
         (b"\x1f\x8b", "is empty"),
         (b"GIF89a", "no capture file"),
     ],
@@ -483,6 +548,14 @@ def test_a_snap_length_cut_in_a_fragment_leaves_the_sound_beginning(read: Read) 
     assert payload(table, 2) == content[: 1000 - 34 - 8]
 
 
+def test_a_datagram_of_many_small_fragments_is_joined_in_linear_time(read: Read) -> None:
+    segment = udp(bytes(i * 7 & 0xFF for i in range(60_000)))
+    cuts = range(0, len(segment), 8)
+    parts = [ethernet(ipv4(segment[at : at + 8], offset=at, more=at + 8 < len(segment))) for at in cuts]
+    table = read(pcap(*((T0 + i, part) for i, part in enumerate(reversed(parts)))))
+    assert (table.payload_len[-1], payload(table, len(table) - 1)) == (60_000, segment[8:])
+
+
 # --- against tshark ---------------------------------------------------------------------------------------------------
 
 
@@ -495,7 +568,7 @@ def against_tshark(path: Path) -> int:
     rows = {int(number): row for row, number in enumerate(table.number)}
     compared = 0
     # The reader's rule is that of tshark with reassembly on: the datagram stands at the fragment that completes it.
-    lines = read_fields(path, fields, Deadline.after(60), options=("ip.defragment:TRUE",), dissector=False)
+    lines = read_fields(path, fields, Deadline.after(300), options=("ip.defragment:TRUE",), dissector=False)
     assert len(lines) == len(table)
     for line in lines:
         seen = dict(zip(fields, line, strict=True))
@@ -559,11 +632,14 @@ def traffic(count: int, seed: int) -> bytes:
     return b"".join(out)
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
-def test_generated_traffic_is_read_as_tshark_reads_it(tmp_path: Path) -> None:
+def test_generated_traffic_is_read_as_tshark_reads_it(tmp_path: Path, repeats: Callable[[int, int], int]) -> None:
     path = tmp_path / "traffic.pcapng"
-    path.write_bytes(traffic(3000, seed=1))
-    assert against_tshark(path) > 1500
+    # 4 of 7 datagrams are UDP or TCP in one frame; the last kind sends 3 frames.
+    for seed in range(repeats(1, 20)):
+        path.write_bytes(traffic(40_000, seed=1 + seed))
+        assert against_tshark(path) > 25_000
 
 
 # --- bounds -----------------------------------------------------------------------------------------------------------
@@ -605,7 +681,7 @@ def test_mutated_files_neither_crash_nor_blow_up(read: Read, make: Callable[[], 
 def test_a_mapped_file_gives_the_same_table(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     for contents in (traffic(200, seed=4), pcap((T0, one()))):  # with and without fragments
         plain = read(contents)
-        monkeypatch.setattr("rig.capture.reader._MAP_FROM", 10)
+        monkeypatch.setattr("rig.capture.contents.MAP_FROM", 10)
         mapped = read(contents)
         monkeypatch.undo()
         assert [payload(mapped, row) for row in range(len(mapped))] == [

@@ -131,6 +131,19 @@ def test_boot_and_reset_lines_select_the_boot_rom(bench: EmulatedBench) -> None:
     bench.lines.set_boot(False)
 
 
+def test_board_powered_while_in_reset_starts_at_its_release(bench: EmulatedBench) -> None:
+    with serial.Serial(bench.bench.board.serial.port, 921_600, timeout=0.2) as port:
+        bench.lines.set_boot(True)
+        bench.lines.set_reset(True)
+        bench.lines.power(False)
+        bench.lines.power(True)
+        assert not boot_rom_answers(bench, port)
+        bench.lines.set_reset(False)
+        port.timeout = 5
+        assert boot_rom_answers(bench, port)
+    bench.lines.set_boot(False)
+
+
 def test_power_cycle_keeps_the_flash(bench: EmulatedBench) -> None:
     with serial.Serial(bench.bench.board.serial.port, 921_600, timeout=5) as port:
 

@@ -268,6 +268,22 @@ def test_client_whose_bench_ends_is_told_so(served: Controller) -> None:
             bench.relay_counters()
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+def test_other_users_cannot_join(served: Controller) -> None:
+    script = (
+        "import socket, sys\n"
+        "sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); sock.connect('\\0' + sys.argv[1])\n"
+        "sock.settimeout(10); print(sock.recv(10))"
+    )
+    address = BenchState.of("under-test", None).control_address[1:]
+    command = ["/usr/bin/python3", "-I", "-S", "-c", script, address]
+    done = subprocess.run(
+        command, user=65534, group=65534, extra_groups=[], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "b''\n", "the bench must hang up at once" + done.stderr
+    assert status(bench_file()).state == "up"
+
+
 def test_serving_twice_is_refused(served: Controller) -> None:
     from rig.emulation.bench import serve
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rig.emulation.impair import (
     HOLD_MAX_NS,
+    OVERTAKEN_NS,
     QUEUE_MAX,
     Direction,
     Rule,
@@ -130,10 +131,15 @@ def test_duplicate_follows_its_original_at_once() -> None:
     assert made.counters.duplicated == 2
 
 
-def test_reordered_frame_leaves_right_after_the_next_one() -> None:
+def test_reordered_frame_leaves_a_moment_after_the_next_one() -> None:
     made = schedule(Rule(reorder=1.0))
     left = run(made, numbered(4))
-    assert [(at // MS, frame[-1]) for at, frame in left] == [(1, 1), (1, 0), (3, 3), (3, 2)]
+    assert [(at, frame[-1]) for at, frame in left] == [
+        (MS, 1),
+        (MS + OVERTAKEN_NS, 0),
+        (3 * MS, 3),
+        (3 * MS + OVERTAKEN_NS, 2),
+    ]
     assert made.counters.reordered == 2
     assert made.counters.hold_expired == 0
 

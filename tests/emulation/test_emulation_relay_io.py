@@ -85,6 +85,6 @@ def test_delay_is_imposed_on_both_ways() -> None:
 
 @pytest.mark.parametrize("kind", ["duplicate", "reorder"])
 def test_duplicates_and_reordering_reach_the_wire(kind: str) -> None:
-    result = probe([{"direction": "to-board", kind: 1.0}], [frame(n) for n in range(4)])
-    order = {"duplicate": [0, 0, 1, 1, 2, 2, 3, 3], "reorder": [1, 0, 3, 2]}[kind]
+    result = probe([{"direction": "to-board", kind: 1.0}], [frame(n) for n in range(2)])
+    order = {"duplicate": [0, 0, 1, 1], "reorder": [1, 0]}[kind]
     assert result["seen"]["board"] == hexes([frame(n) for n in order])

@@ -119,7 +119,12 @@ def test_board_answers_the_jetson(flashed: EmulatedBench, tmp_path: Path) -> Non
 def test_image_outlives_a_power_cycle(flashed: EmulatedBench, tmp_path: Path) -> None:
     with serial.Serial(flashed.bench.board.serial.port, 115_200, timeout=10) as port:
         flashed.lines.power(False)
+        flashed.lines.set_reset(True)
         flashed.lines.power(True)
+        port.timeout = 0.3
+        assert port.readline() == b"", "a board that is held in reset says nothing"
+        port.timeout = 10
+        flashed.lines.set_reset(False)
         assert b"reset=cold" in port.readline()
         while port.readline() != b"ready\r\n":
             pass
@@ -147,10 +152,13 @@ def test_relay_loses_each_fourth_ping(flashed: EmulatedBench, tmp_path: Path) ->
     assert [answer is None for answer in answers] == [False, False, False, True] * 2
 
 
-def test_unplugged_board_is_silent_and_comes_back(flashed: EmulatedBench, tmp_path: Path) -> None:
-    flashed.set_link(False)
-    assert ping(flashed, 1, tmp_path) == [None]
-    flashed.set_link(True)
+def test_unplugged_board_knows_it_is_silent_and_comes_back(flashed: EmulatedBench, tmp_path: Path) -> None:
+    with serial.Serial(flashed.bench.board.serial.port, 115_200, timeout=10) as port:
+        flashed.set_link(False)
+        assert port.readline() == b"link down\r\n"
+        assert ping(flashed, 1, tmp_path) == [None]
+        flashed.set_link(True)
+        assert port.readline() == b"link up\r\n"
     assert None not in ping(flashed, 3, tmp_path)
 
 

@@ -137,7 +137,7 @@ def test_killed_sshd_is_reported_and_ends_the_runner(own_sshd: Sshd, peer: Peer,
 def test_killed_runner_is_reported_with_its_status(jetson: Jetson, peer: Peer) -> None:
     with running(jetson, peer) as run:
         os.kill(pid_of(run), signal.SIGKILL)
-        with pytest.raises(JetsonError, match="ended with status -1 before `done`"):
+        with pytest.raises(JetsonError, match="was killed before `done`"):
             run.wait_done(Deadline.after(20))
     assert (Path(jetson.work_dir) / "lease.json").exists()
     assert sweep_now(jetson).removed == ("run-1",)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rig.errors import PlanError
+from rig.plan.bounds import DurationBound, Limits
 from rig.plan.limits import effective_limits
 from rig.plan.load import PlanFile, dump_plan, load_plan, load_plan_bytes
-from rig.plan.model import DurationBound, Limits
 
 TESTPLANS = Path(__file__).parents[2] / "testplans"
 
@@ -177,7 +177,7 @@ def test_expanded_hash_of_a_matrix_point_is_that_of_the_plan_written_out() -> No
 def test_dumped_plan_loads_to_the_same_plan(path: Path) -> None:
     for point in load_plan(path).points:
         again = load_plan_bytes(dump_plan(point).encode(), path)
-        assert again.points[0].plan == point.plan
+        assert again.points[0].plan == point.plan.model_copy(update={"comparisons": {}})
         assert again.points[0].expanded_hash == point.expanded_hash
 
 

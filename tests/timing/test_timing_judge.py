@@ -398,6 +398,7 @@ def test_json_is_the_same_twice_and_names_what_a_person_needs() -> None:
         "value_ns": 150 * MS,
         "limit_ns": 100 * MS,
         "margin_ns": -50 * MS,
+        "unit": "ns",
     }
     assert time["display_filter"] == "frame.number in {5,6,7,8}"
     assert time["limits"][1]["rule"] == "p99 <= 20 ms"
@@ -444,8 +445,14 @@ def test_correlated_samples_are_remarked() -> None:
         capture.request(i * 10 * MS, i)
         capture.answer(i * 10 * MS + (1 + i // 60) * MS, i)
     capture.arp(20 * S, 1, JETSON, JETSON)
-    result = run(capture, {"time": (TO_LAST, [percentile("p50", 20 * MS)])})
-    assert "correlated" in result.check("time").notes[0]
+    checks = {"time": (TO_LAST, [percentile("p50", 3 * MS)]), "far": (TO_LAST, [percentile("p50", 20 * MS)])}
+    result = run(capture, checks)
+    assert result.check("far").verdict is Verdict.PASS  # no sample is anywhere near
+    check = result.check("time")
+    assert "depend on each other" in check.notes[0]
+    assert check.limits[0].block > 1
+    assert check.verdict is Verdict.INCONCLUSIVE
+    assert "blocks of" in check.reason
 
 
 def test_matching_by_order_beside_stray_responses_never_passes() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timing_captures import MS, US, at_most, count_of, each, percentile, ratio
 
-from rig.timing.limits import Doubt, LimitSpec, Setting, judge_limit, rules
+from rig.timing.limit_judge import judge_limit
+from rig.timing.limits import Doubt, LimitSpec, Setting, rules
 from rig.timing.metrics.measurement import INFINITE_NS, Measurement
 from rig.timing.statistics import autocorrelation, order_statistic, summarise
 
@@ -25,6 +26,15 @@ def durations(values: list[int], floors: list[int] | None = None) -> Measurement
     return Measurement(
         "response_time", "durations", value, floor, index + 1, index, index.astype(np.int64), len(value), "requests"
     )
+
+
+def scattered(few: list[int], many: list[int]) -> list[int]:
+    """`few` spread evenly over `many`, so that no sample tells of the next."""
+    step = len(many) // len(few) if few else 0
+    values = list(many)
+    for index, value in enumerate(few):
+        values.insert(index * (step + 1), value)
+    return values
 
 
 def events(least: int, most: int | None, of: int) -> Measurement:
@@ -112,7 +122,7 @@ def test_at_most_judges_exactly_the_samples_seen() -> None:
     ],
 )
 def test_p99_is_proven_by_the_exact_rule(over: int, n: int, expected: str) -> None:
-    assert verdict(percentile("p99", 10 * MS), durations([LOST] * over + [MS] * (n - over))) == expected
+    assert verdict(percentile("p99", 10 * MS), durations(scattered([LOST] * over, [MS] * (n - over)))) == expected
 
 
 def test_open_percentile_says_how_many_samples_are_missing() -> None:
@@ -124,11 +134,11 @@ def test_open_percentile_says_how_many_samples_are_missing() -> None:
 def test_minimum_of_a_percentile_counts_what_is_under() -> None:
     # p1 >= 1 ms allows 1 % below it: the mirror image of p99.
     assert verdict(percentile("p1", min_ns=MS), durations([2 * MS] * 299)) == "PASS"
-    assert verdict(percentile("p1", min_ns=MS), durations([2 * MS] * 292 + [10] * 8)) == "FAIL"
+    assert verdict(percentile("p1", min_ns=MS), durations(scattered([10] * 8, [2 * MS] * 292))) == "FAIL"
 
 
 def test_samples_within_the_guard_band_count_against_pass_and_not_for_fail() -> None:
-    near = [10_500] * 8 + [1_000] * 292
+    near = scattered([10_500] * 8, [1_000] * 292)
     assert verdict(percentile("p99", 10_000), durations(near), e_ns=1_000) == "INCONCLUSIVE"
     assert verdict(percentile("p99", 10_000), durations(near)) == "FAIL"
     assert verdict(percentile("p99", 12_000), durations(near), e_ns=1_000) == "PASS"

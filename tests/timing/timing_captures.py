@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rig.plan.model import AtMost, CountBound, DurationBound, Plan, ShareBound
+from rig.plan.bounds import AtMost, CountBound, DurationBound, ShareBound
+from rig.plan.metrics import DURATIONS
+from rig.plan.model import Plan
 from rig.protocol import token_v1, token_v2
 from rig.protocol.token_v2 import ANSWER, ERROR, FLAG_FIRST, FLAG_LAST, REQUEST, SENTINEL, Header
 from rig.timing.evidence import Evidence
@@ -63,9 +65,16 @@ class Capture:
         tokens: int = 1,
         boot: int = BOOT,
         kind: int = ANSWER,
+        **stamps: int,
     ) -> None:
+        """stamps: t_rx_ns, t_ready_ns, t_send_ns, prev_queued_ns."""
         header = Header(
-            type=kind, flags=flags, request_id=request_id, sequence=self._next("board", sequence), boot_id=boot
+            type=kind,
+            flags=flags,
+            request_id=request_id,
+            sequence=self._next("board", sequence),
+            boot_id=boot,
+            **stamps,
         )
         self.from_board(at_ns, token_v2.encode(header, token_v2.encode_tokens(range(tokens))))
 
@@ -155,8 +164,12 @@ FLOWS_RAW: dict[str, Any] = {
 }
 
 
-_DURATION, _COUNT = {"each": {"max": "1 s"}}, {"count": {"max": 0}}
-_SOME_LIMIT = {"response_time": _DURATION, "gap": _DURATION, "loss": _COUNT, "duplicates": _COUNT, "reordering": _COUNT}
+_SOME_LIMIT: dict[str, Any] = {
+    **{key: {"each": {"max": "1 s"}} for key in DURATIONS},
+    **{key: {"count": {"max": 0}} for key in ("loss", "duplicates", "reordering")},
+    "burst": {"packets": {"max": 1}},
+    "throughput": {"rate": {"min": "1 bit/s"}},
+}
 
 
 def plan_of(
@@ -181,8 +194,9 @@ def percentile(key: str, max_ns: int | None = None, min_ns: int | None = None) -
     return LimitSpec(key, DurationBound.model_construct(max=max_ns, min=min_ns), "x.plan.yaml", 15, 9)
 
 
-def at_most(count: int, beyond_ns: int) -> LimitSpec:
-    return LimitSpec("at_most", AtMost.model_construct(count=count, beyond=beyond_ns), "x.plan.yaml", 16, 9)
+def at_most(count: int, beyond_ns: int, in_any_ns: int | None = None) -> LimitSpec:
+    bound = AtMost.model_construct(count=count, beyond=beyond_ns, in_any=in_any_ns)
+    return LimitSpec("at_most", bound, "x.plan.yaml", 16, 9)
 
 
 def count_of(most: int) -> LimitSpec:

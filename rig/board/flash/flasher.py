@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -68,18 +69,28 @@ class Flasher(Protocol):
     ) -> Programmed:
         """Erase, write and verify. Refuses to erase a sector that a region of `keep` begins in."""
 
+    def read(self, address: int, size: int, deadline: Deadline) -> bytes:
+        """`size` bytes of flash. Raises BoardError where it cannot be read."""
+
     def go(self, address: int, deadline: Deadline) -> bool:
         """Start the program at `address` without a reset line; False where the driver cannot."""
 
 
+class Lend(Protocol):
+    """Hands the port to a program for the time of a `with`; writing: it may restart the board when it is done."""
+
+    def __call__(self, deadline: Deadline, writing: bool) -> contextlib.AbstractContextManager[None]: ...
+
+
 @dataclass(frozen=True)
 class FlashLink:
-    """What drivers may use: the port (None while a program owns it), its name, and the board's log."""
+    """What drivers may use: the port, its name, the board's log, and a way to give the port to somebody else."""
 
     port: SerialPort | None
     port_name: str
     note: Callable[[str], None]
     console_bytes: Callable[[bytes], None]
+    lend: Lend = lambda deadline, writing: contextlib.nullcontext()
 
 
 class Meter:
@@ -121,3 +132,8 @@ DRIVERS: dict[str, Callable[[Flash, FlashLink], Flasher]] = {
 
 OWNS_PORT = frozenset({"command"})
 """Drivers whose program opens the serial port itself, so that the rig must have closed it."""
+
+
+def can_read(config: Flash) -> bool:
+    """True where the flash can be read back: then an image is compared, not only trusted."""
+    return config.driver not in OWNS_PORT or config.read is not None

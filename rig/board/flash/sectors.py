@@ -6,8 +6,11 @@ bytes are listed; for any other product id the driver erases the whole flash and
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from rig.board.flash.flasher import Region
+from rig.errors import BoardError
 
 FLASH_BASE = 0x0800_0000
 
@@ -50,6 +53,28 @@ def flash_map(product_id: int | None) -> FlashMap | None:
     """The layout of a product, or None when it is not known here."""
     entry = _PRODUCTS.get(product_id) if product_id is not None else None
     return _build(*entry) if entry else None
+
+
+def sectors_for(layout: FlashMap, regions: Sequence[Region], keep: Sequence[Region]) -> list[Sector]:
+    """The sectors to erase, in order. Raises BoardError for bytes outside of the flash or a sector that must stay."""
+    needed: dict[int, Sector] = {}
+    for region in regions:
+        if region.address < layout.start or region.end > layout.end:
+            raise BoardError(
+                f"the {region.name} region 0x{region.address:08x} to 0x{region.end - 1:08x} does not fit the flash of "
+                f"{layout.name}, 0x{layout.start:08x} to 0x{layout.end - 1:08x}",
+                hint="wrong image for this board, or a wrong address in the bench file",
+            )
+        for sector in layout.covering(region.address, len(region.data)):
+            needed[sector.number] = sector
+            for kept in keep:
+                if kept.name != region.name and sector.address <= kept.address < sector.end:
+                    raise BoardError(
+                        f"the {region.name} region reaches into sector {sector.number} (0x{sector.address:08x}), "
+                        f"which holds the {kept.name} region",
+                        hint=f"make it smaller, or move `{kept.name}_address` in the bench file (null: none)",
+                    )
+    return [needed[number] for number in sorted(needed)]
 
 
 def _build(name: str, runs: Iterable[tuple[int, int]]) -> FlashMap:

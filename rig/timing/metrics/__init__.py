@@ -1,4 +1,4 @@
-"""The metrics, one file each. A new one is a file and a line in `METRICS`; its key is the one that plans use."""
+"""The metrics. A new one is a model in `rig.plan.metrics`, a function and a line here; its key is the plan's."""
 
 from __future__ import annotations
 
@@ -8,30 +8,41 @@ from typing import Any
 from rig.plan.model import Check
 from rig.timing.metrics.duplicates import duplicates
 from rig.timing.metrics.gap import gap
+from rig.timing.metrics.llm import itl, tpot, ttft
 from rig.timing.metrics.loss import loss
 from rig.timing.metrics.measurement import Measurement, Scene
+from rig.timing.metrics.one_way import ipdv, jitter, one_way_delay, pdv
 from rig.timing.metrics.reordering import reordering
 from rig.timing.metrics.response_time import response_time
+from rig.timing.metrics.turnaround import turnaround
+from rig.timing.metrics.volume import burst, throughput
 
 METRICS: Mapping[str, Callable[[Any, Scene], Measurement]] = {
     "response_time": response_time,
     "gap": gap,
+    "one_way_delay": one_way_delay,
+    "ipdv": ipdv,
+    "pdv": pdv,
+    "jitter": jitter,
+    "turnaround": turnaround,
+    "ttft": ttft,
+    "itl": itl,
+    "tpot": tpot,
     "loss": loss,
     "duplicates": duplicates,
     "reordering": reordering,
+    "burst": burst,
+    "throughput": throughput,
 }
 
 
 def metric_of(check: Check) -> tuple[str, Any]:
     """(key, model) of a check's metric."""
-    for key in METRICS:
-        model = getattr(check, key)
-        if model is not None:
-            return key, model
-    raise ValueError("a check has exactly one metric; the plan's loader sees to that")
+    return check.metric_name, check.metric
 
 
 def measure(check: Check, scene: Scene) -> Measurement:
-    """Run a check's metric over a scene."""
+    """Run a check's metric over a scene; its first `skip_first` samples are left out and counted."""
     key, model = metric_of(check)
-    return METRICS[key](model, scene)
+    measured = METRICS[key](model, scene)
+    return measured.without_first(check.skip_first) if check.skip_first else measured

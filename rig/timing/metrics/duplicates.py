@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from rig.errors import PlanError
-from rig.plan.model import Duplicates
+from rig.plan.metrics import Duplicates
 from rig.timing.metrics.measurement import Measurement, Scene, present
 
 

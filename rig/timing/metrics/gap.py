@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from rig.errors import PlanError
-from rig.plan.model import Gap
+from rig.plan.metrics import Gap
 from rig.timing.metrics.measurement import Measurement, Scene, present
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rig.plan.model import Loss
+from rig.plan.metrics import Loss
 from rig.timing.flows import Packets
-from rig.timing.metrics.matching import match
 from rig.timing.metrics.measurement import INFINITE_NS, Measurement, Scene, present
 
 
@@ -25,7 +24,7 @@ def loss(metric: Loss, scene: Scene) -> Measurement:
 
 def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
     requests, responses = scene.packets[metric.of], scene.packets[answered_by]
-    found = match(requests, responses, metric.match, "last", scene.timeout_ns)
+    found = scene.matchings.match(requests, responses, metric.match, "last", scene.timeout_ns)
     lost = ~found.complete
     asked_ns = requests.time_ns[found.request]
     undecided = lost & ~found.late & (asked_ns > scene.end_ns - scene.timeout_ns)

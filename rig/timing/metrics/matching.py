@@ -1,4 +1,4 @@
-"""Which response belongs to which request: by request id, or by order where the datagrams carry none.
+"""Which response belongs to which request: by request id, by a key of the flows, or by order where there is neither.
 
 Only first copies take part; copies are counted. A response counts for a request when it is at most the time-out
 away; of several the first counts (RFC 2681 section 2.4, RFC 6673 section 4).
@@ -44,14 +44,37 @@ class Matching:
         return "matched by order beside stray responses: one may belong to another request" if self.strays else ""
 
 
+class Matchings:
+    """The matchings of one scene, each made once: several metrics look at the same exchange."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, int, str, str], tuple[Packets, Packets, Matching]] = {}
+
+    def match(
+        self,
+        requests: Packets,
+        responses: Packets,
+        how: Literal["request_id", "key", "order"],
+        to: Literal["first", "last"],
+        timeout_ns: int,
+    ) -> Matching:
+        """`match`, remembered by the very flows, which are kept so that no other can take their place."""
+        key = (id(requests), id(responses), how, to)
+        if key not in self._made:
+            self._made[key] = (requests, responses, match(requests, responses, how, to, timeout_ns))
+        return self._made[key][2]
+
+
 def match(
     requests: Packets,
     responses: Packets,
-    how: Literal["request_id", "order"],
+    how: Literal["request_id", "key", "order"],
     to: Literal["first", "last"],
     timeout_ns: int,
 ) -> Matching:
     """Match two flows; PlanError when the flows cannot be matched that way."""
+    if how == "key":
+        return _by_key(requests, responses, timeout_ns)
     if how == "order":
         return _by_order(requests, responses, to, timeout_ns)
     return _by_id(requests, responses, to, timeout_ns)
@@ -103,6 +126,69 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
     )
 
 
+def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
+    """Equal keys belong together; a key may come again (a wrap, a later exchange).
+
+    A request whose key's last packet was a request too, less than the time-out ago, repeats it: the first counts. A
+    response belongs to the latest request of its key that is not after it.
+    """
+    asked, answered = requests.keys, responses.keys
+    count = len(asked.position)
+    is_response = np.repeat([False, True], [count, len(answered.position)])
+    position = np.concatenate((asked.position, answered.position))
+    time = np.concatenate((requests.time_ns[asked.position], responses.time_ns[answered.position]))
+    key = np.concatenate((asked.value, answered.value))
+    order = np.lexsort((is_response, time, key))  # a request at the same time comes first, so that it owns the response
+    position, time, key, is_response = position[order], time[order], key[order], is_response[order]
+
+    follows = np.zeros(len(key), np.bool_)
+    follows[1:] = (key[1:] == key[:-1]) & ~is_response[:-1] & (time[1:] - time[:-1] < timeout_ns)
+    repeat = ~is_response & follows
+    index = np.arange(len(key))
+    begins = np.ones(len(key), np.bool_)
+    begins[1:] = key[1:] != key[:-1]
+    key_begin = np.maximum.accumulate(np.where(begins, index, 0))
+    owner = np.maximum.accumulate(np.where(~is_response & ~repeat, index, -1))
+    owned = is_response & (owner >= key_begin)
+    delay = time - time[owner]
+    in_time = owned & (delay <= timeout_ns)
+
+    first = np.full(len(key), _NONE)
+    np.minimum.at(first, owner[in_time], index[in_time])
+    instance = np.flatnonzero(~is_response & ~repeat)
+    instance = instance[np.argsort(position[instance], kind="stable")]
+    instance = instance[requests.measured[position[instance]]]
+    found = first[instance]
+    response = np.where(found == _NONE, -1, position[np.minimum(found, max(0, len(key) - 1))] if len(key) else -1)
+    too_late = np.zeros(len(key), np.bool_)
+    too_late[owner[owned & ~in_time]] = True
+    late = (response < 0) & too_late[instance]
+    mine = np.zeros(len(key), np.bool_)
+    mine[instance] = True
+    counts = {
+        "requests without a key": np.count_nonzero(requests.measured)
+        - np.count_nonzero(requests.measured[asked.position]),
+        "repeated requests": np.count_nonzero(repeat & requests.measured[np.where(is_response, 0, position)])
+        if count
+        else 0,
+        "duplicate responses": np.count_nonzero(in_time & mine[owner]) - np.count_nonzero(response >= 0),
+        "late responses": np.count_nonzero(late),
+        "responses without a request": np.count_nonzero(
+            is_response & ~owned & responses.measured[np.where(is_response, position, 0)]
+        )
+        if len(answered.position)
+        else 0,
+    }
+    return Matching(
+        request=position[instance],
+        response=response,
+        complete=response >= 0,
+        late=late,
+        ambiguous=np.zeros(len(instance), np.bool_),
+        counts={name: int(value) for name, value in counts.items()},
+    )
+
+
 def _tokens(flow: Packets) -> Tokens:
     if flow.tokens is None:
         raise PlanError(
@@ -135,10 +221,14 @@ def _owners(
     Where an id was used several times (a wrap, another run in the file) it is the latest one not after the response,
     else the earliest.
     """
+    if not len(request_id):
+        return np.full(len(response_id), -1, np.int64)
+    if (np.diff(request_id) == 1).all():  # counted up without a gap, as our runner does
+        direct = response_id.astype(np.int64) - int(request_id[0])
+        direct[(direct < 0) | (direct >= len(request_id))] = -1
+        return direct
     order = np.argsort(request_id, kind="stable")
     ids = request_id[order]
-    if not len(ids):
-        return np.full(len(response_id), -1, np.int64)
     low = np.searchsorted(ids, response_id, "left")
     found = low < len(ids)
     found[found] = ids[low[found]] == response_id[found]
@@ -194,10 +284,9 @@ def _reaches(
 
 def _earliest(owner: NDArray[np.int64], mask: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
     """Position of the first response of each owner that the mask admits, -1 for none. Positions are in time order."""
-    first = np.full(count, _NONE)
-    position = np.flatnonzero(mask)
-    np.minimum.at(first, owner[position], position)
-    first[first == _NONE] = -1
+    first = np.full(count, -1)
+    position = np.flatnonzero(mask)[::-1]
+    first[owner[position]] = position  # of several the one assigned last stays
     return first
 
 

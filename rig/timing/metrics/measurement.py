@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rig.timing.flows import Packets
+from rig.timing.metrics.matching import Matchings
 
 INFINITE_NS: Final = int(np.iinfo(np.int64).max)
 """The delay of what never came (RFC 2681 section 2.4: undefined, informally infinite)."""
@@ -29,12 +30,27 @@ class NeverLeft:
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """What the Jetson's own events tell of its inference, one entry per measured request, times of its own clock.
+
+    request_id u4. start_ns i8: the request's work begins. begin i8: where its tokens begin in `token_ns`, one entry
+    more than there are requests. token_ns i8: when each token was decoded.
+    """
+
+    request_id: NDArray[np.uint32]
+    start_ns: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    token_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
 class Scene:
     """Everything that metrics look at.
 
     packets: the plan's flows by name. timeout_ns: Tmax, after which a response is lost. end_ns: capture time of the
     last frame. sent: flow → what its sender counted itself, where that is known. sent_from_ns: flow → capture time
-    from which that counter counts. never_left: flow → see NeverLeft.
+    from which that counter counts. never_left: flow → see NeverLeft. window_ns: the measured window, None where a
+    sentinel was not seen. e_ns: uncertainty of a difference of capture times. decoding: the Jetson's events, if known.
     """
 
     packets: Mapping[str, Packets]
@@ -43,6 +59,10 @@ class Scene:
     sent: Mapping[str, int] = field(default_factory=dict)
     sent_from_ns: Mapping[str, int] = field(default_factory=dict)
     never_left: Mapping[str, NeverLeft] = field(default_factory=dict)
+    window_ns: tuple[int | None, int | None] = (None, None)
+    e_ns: int = 0
+    decoding: Decoding | None = None
+    matchings: Matchings = field(default_factory=Matchings, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -50,17 +70,21 @@ class Measurement:
     """The result of one metric over the measured window.
 
     kind `durations`: one entry per sample. `events`: one entry per event that a frame shows; value_ns says how bad it
-    was (reordering: late time, duplicates: distance from the first copy, loss: infinite).
+    was (reordering: late time, duplicates: distance from the first copy, loss: infinite). `packets`, `rates`: one
+    entry per span or interval, in packets or bit/s.
     value_ns i8: ns, INFINITE_NS for lost. floor_ns i8: the least that the sample can truly be, where the capture
     leaves it open (ended before the time-out, matched by order beside a loss); equal to value_ns elsewhere.
+    ceiling: the most that it can be, None when that is the value. extent i8: reordering, in packets.
     number u4: frame that shows the sample, 0 if none. reference u4: frame that it is measured against, 0 if none.
     time_ns i8: capture time of `number`. denominator, of: how many things were counted, and what they are.
     counts: further events, by name. least, most: bounds on the number of events; most is None when nobody knows.
-    unprovable: why the samples cannot prove a PASS, empty when they can.
+    unprovable: why the samples cannot prove a PASS, empty when they can. error_ns: uncertainty of the samples besides
+    the bench's e, as of a clock that had to be aligned. far_clock: the samples are differences of stamps of one clock
+    at the far end, so that the bench's e has no part in them.
     """
 
     metric: str
-    kind: Literal["durations", "events"]
+    kind: Literal["durations", "events", "packets", "rates"]
     value_ns: NDArray[np.int64]
     floor_ns: NDArray[np.int64]
     number: NDArray[np.uint32]
@@ -73,6 +97,38 @@ class Measurement:
     most: int | None = 0
     notes: tuple[str, ...] = ()
     unprovable: str = ""
+    ceiling: NDArray[np.int64] | None = None
+    extent: NDArray[np.int64] | None = None
+    error_ns: int = 0
+    far_clock: bool = False
+
+    def without_first(self, count: int) -> Measurement:
+        """The samples after the first `count`; what was left out is in the counts."""
+        kept = slice(count, None)
+        columns = {
+            name: getattr(self, name)[kept] for name in ("value_ns", "floor_ns", "number", "reference", "time_ns")
+        }
+        skipped = min(count, len(self.value_ns))
+        return replace(
+            self,
+            **columns,
+            ceiling=None if self.ceiling is None else self.ceiling[kept],
+            denominator=self.denominator - skipped,
+            counts={**self.counts, **present({"left out at the start": skipped})},
+        )
+
+
+def durations(
+    metric: str,
+    value_ns: NDArray[np.int64],
+    number: NDArray[np.uint32],
+    reference: NDArray[np.uint32],
+    time_ns: NDArray[np.int64],
+    of: str,
+    **more: Any,
+) -> Measurement:
+    """A measurement of durations that are all certain, with the rest as given."""
+    return Measurement(metric, "durations", value_ns, value_ns, number, reference, time_ns, len(value_ns), of, **more)
 
 
 def present(counts: Mapping[str, int]) -> dict[str, int]:

@@ -2,17 +2,21 @@
 
 A packet is reordered when its sequence number is smaller than NextExp, the highest so far plus one; NextExp stays.
 First copies only. Sequence spaces are per sender and boot, wraps are undone (section 6).
-Ratio: reordered over packets received (section 4.1.3). value_ns is the late time (section 4.2.3): distance from the
-earliest packet that should have come later; `reference` is that packet, so extent and frames can be looked up.
+Ratio: reordered over packets received (section 4.1.3). Each event has its extent (section 4.2: packets back to the
+earliest one that should have come later, which is `reference`) and its late time (section 4.3: the time since then).
+With `n` only n-reordered packets count (section 5.3): all of the n packets before should have come later. With n = 3
+these are the packets for which a TCP sender would retransmit.
+Frames stamped by different cores may step back by less than e: a late time below e proves nothing.
 Starts and stops nowhere: it is a count. Same in modes `request` and `push`.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rig.errors import PlanError
-from rig.plan.model import Reordering
+from rig.plan.metrics import Reordering
 from rig.timing.metrics.measurement import Measurement, Scene, present
 
 
@@ -36,11 +40,14 @@ def reordering(metric: Reordering, scene: Scene) -> Measurement:
         extended = extended + np.repeat(shift, np.diff(np.append(heads, len(order))))
     highest = np.maximum.accumulate(extended) if len(order) else extended
     late = np.flatnonzero(extended[1:] < highest[:-1]) + 1
+    plain = len(late)
+    if metric.n is not None:
+        late = _n_reordered(extended, late, metric.n)
     overtaker = np.searchsorted(highest, extended[late], "right")
     extent = late - overtaker
     value = packets.time_ns[order[late]] - packets.time_ns[order[overtaker]]
     in_time = np.argsort(order[late], kind="stable")
-    late, overtaker, value = late[in_time], overtaker[in_time], value[in_time]
+    late, overtaker, value, extent = late[in_time], overtaker[in_time], value[in_time], extent[in_time]
     return Measurement(
         metric="reordering",
         kind="events",
@@ -51,7 +58,22 @@ def reordering(metric: Reordering, scene: Scene) -> Measurement:
         time_ns=packets.time_ns[order[late]],
         denominator=len(order),
         of="packets received",
-        counts=present({"reordered": len(late), "largest extent (packets)": int(extent.max()) if len(late) else 0}),
-        least=len(late),
+        counts=present(
+            {
+                "reordered": plain,
+                f"{metric.n}-reordered": len(late) if metric.n is not None else 0,
+                "largest extent (packets)": int(extent.max()) if len(late) else 0,
+            }
+        ),
+        least=int(np.count_nonzero(value >= scene.e_ns)),
         most=len(late),
+        extent=extent,
     )
+
+
+def _n_reordered(sequence: NDArray[np.int64], late: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """Those of `late` whose n predecessors all have larger numbers."""
+    for back in range(1, n + 1):
+        late = late[late >= back]
+        late = late[sequence[late - back] > sequence[late]]
+    return late

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rig.plan.model import ResponseTime
-from rig.timing.metrics.matching import match
+from rig.plan.metrics import ResponseTime
 from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS, Measurement, Scene, present
 
 
@@ -22,7 +21,7 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
     A request that never left because nobody answered ARP is a sample too: infinite, shown by the who-has frame.
     """
     requests, responses = scene.packets[metric.request], scene.packets[metric.response]
-    found = match(requests, responses, metric.match, metric.to, scene.timeout_ns)
+    found = scene.matchings.match(requests, responses, metric.match, metric.to, scene.timeout_ns)
     asked_ns = requests.time_ns[found.request]
     answered = found.response >= 0
     value = np.full(len(asked_ns), INFINITE_NS)

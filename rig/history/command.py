@@ -1,0 +1,134 @@
+"""`rig history`: asks the index, makes it again, or lets old captures go."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rig.errors import InternalError
+
+if TYPE_CHECKING:
+    from rig.history.series import Bias, Settled, Standing
+
+DAY_MS: Final = 86_400_000
+EXAMPLES: Final = """  rig history                                  every check on every bench, the troubled ones first
+  rig history answer-time --bench lab-3        one check (or plan), night by night
+  rig history --since 30d --json
+  rig history rebuild                          make the index again from all verdicts.json
+  rig history prune --older-than 14 --max-size 50"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="CHECK|PLAN", help="or `rebuild`, `prune`; without it: everything")
+    parser.add_argument("--bench", metavar="NAME", help="only this bench, by its name in the records")
+    parser.add_argument("--since", metavar="WHEN", help="only results since: 30d, 12h or 2026-01-31")
+    parser.add_argument("--json", action="store_true", help="print rig.history/1 (docs/history.md)")
+    parser.add_argument("--records", "--record-dir", dest="record_dir", metavar="DIR", help="Default: captures")
+    prune = parser.add_argument_group("prune", "removes captures, never verdicts; failing runs keep theirs longer")
+    prune.add_argument("--older-than", type=float, default=30, metavar="DAYS", help="Default: 30")
+    prune.add_argument("--failing-older-than", type=float, default=180, metavar="DAYS", help="Default: 180")
+    prune.add_argument("--max-size", type=float, metavar="GB", help="oldest go first until the rest fits")
+    prune.add_argument("--dry-run", action="store_true", help="say what would go and keep it")
+
+
+def run(arguments: argparse.Namespace, records: Path) -> None:
+    """Answer one question. Raises InternalError when it cannot be answered."""
+    if arguments.name == "rebuild":
+        return _rebuild(records)
+    if arguments.name == "prune":
+        return _prune(arguments, records)
+    return _show(arguments, records)
+
+
+def _show(arguments: argparse.Namespace, records: Path) -> None:
+    from rig.history.index import index_path, update
+    from rig.history.questions import parse_since, standings
+    from rig.history.schema import connect
+    from rig.history.table import bias_lines, detail, document, overview
+
+    if not records.is_dir():
+        raise InternalError(f"there are no records in {records}", hint="run a plan first, or name a folder: --records")
+    _complain(update(records).unread)
+    since = parse_since(arguments.since, datetime.now(UTC)) if arguments.since else 0
+    with connect(index_path(records)) as connection:
+        brief = arguments.name is None
+        found = list(standings(connection, arguments.name, arguments.bench, since_ms=since, brief=brief))
+    bias = {} if brief else _bias(found)
+    if arguments.json:
+        print(json.dumps(document(found, bias), indent=1, ensure_ascii=False))
+        return
+    if not found:
+        print("no results" + (f" since {arguments.since}" if arguments.since else " yet"))
+        return
+    for line in overview(found):
+        print(line)
+    if arguments.name is None:
+        return
+    for check, biases in bias.items():
+        print()
+        for line in bias_lines(check, biases):
+            print(line)
+    for one in found:
+        print()
+        for line in detail(one):
+            print(line)
+
+
+def _bias(found: Sequence[Standing]) -> Mapping[str, Sequence[Bias]]:
+    """Check → biases of its benches, where at least two benches measured on the same day."""
+    from rig.history.series import biases
+
+    checks: dict[str, dict[str, Standing]] = {}
+    for one in found:
+        checks.setdefault(one.key.name, {})[one.key.bench] = one
+    several = {name: benches for name, benches in checks.items() if len(benches) > 1}
+    each = {
+        name: biases({bench: one.settled for bench, one in benches.items()}, _day) for name, benches in several.items()
+    }
+    return {name: one for name, one in each.items() if one}
+
+
+def _day(settled: Settled) -> int:
+    return settled.result.started_ms // DAY_MS
+
+
+def _rebuild(records: Path) -> None:
+    from rig.history.index import index_path, rebuild
+
+    if not records.is_dir():
+        raise InternalError(f"there are no records in {records}", hint="name their folder: --records DIR")
+    done = rebuild(records)
+    _complain(done.unread)
+    print(f"{index_path(records)}: {done.runs} runs")
+
+
+def _prune(arguments: argparse.Namespace, records: Path) -> None:
+    import time
+
+    from rig.history.prune import captures, chosen, remove
+
+    limit = None if arguments.max_size is None else int(arguments.max_size * 1e9)
+    found = list(captures(records))
+    gone = chosen(
+        found,
+        time.time_ns() // 1_000_000,
+        days=arguments.older_than,
+        failing_days=arguments.failing_older_than,
+        max_bytes=limit,
+    )
+    for one in gone:
+        print(f"{'would remove' if arguments.dry_run else 'removed'}  {one.size / 1e6:9.1f} MB  {one.run}")
+        if not arguments.dry_run:
+            remove(one)
+    freed = sum(one.size for one in gone)
+    print(f"{len(gone)} of {len(found)} captures, {freed / 1e6:.1f} MB; verdicts and logs stay")
+
+
+def _complain(unread: Sequence[str]) -> None:
+    for what in unread:
+        print(f"not in the history: {what}", file=sys.stderr)

@@ -1,0 +1,231 @@
+"""Limits of durations: every sample, at most so many, so many in any span of time, and percentiles by proof."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rig.plan.bounds import AtMost
+from rig.plan.units import format_ns
+from rig.timing.binomial import prove, rank
+from rig.timing.limits import (
+    FINEST,
+    MARGIN,
+    Doubt,
+    Judged,
+    LimitResult,
+    LimitSpec,
+    Setting,
+    format_share,
+    format_value,
+    rules,
+    too_fine,
+    worst_samples,
+)
+from rig.timing.metrics.measurement import INFINITE_NS, Measurement
+from rig.timing.statistics import block_length, order_statistic, percentile_of
+
+ENOUGH = 10
+"""So many samples, or 1 % of all, show whether bad ones come together."""
+
+
+def judge_durations(
+    spec: LimitSpec,
+    rule: str,
+    limit_ns: int,
+    is_max: bool,
+    allowed: int | None,
+    measured: Measurement,
+    setting: Setting,
+    doubt: Doubt,
+) -> LimitResult:
+    """allowed: how many samples may be beyond the limit; None for a percentile."""
+    n = len(measured.value_ns)
+    e_ns = setting.e_ns
+    # `value` decides PASS, `floor` FAIL: they differ where the capture leaves a sample open.
+    if is_max:
+        not_within = measured.value_ns > limit_ns - e_ns
+        beyond = measured.floor_ns > limit_ns + e_ns
+        explained = _more_than(measured.floor_ns, limit_ns + e_ns, doubt)
+    else:
+        not_within = (measured.floor_ns < limit_ns + e_ns) & (measured.value_ns != INFINITE_NS)
+        beyond = measured.value_ns < limit_ns - e_ns
+        shift = doubt.shift_ns
+        explained = 0 if shift is None else int(np.count_nonzero(measured.value_ns < limit_ns - e_ns - shift))
+    sure, doubtful = int(np.count_nonzero(beyond)), int(np.count_nonzero(not_within))
+    side = "over" if is_max else "under"
+    figures = f"{sure} of {n} {measured.of} {side} {format_ns(limit_ns)}"
+    if doubtful > sure:
+        figures += f", {doubtful - sure} more within e = {format_ns(e_ns)} or undecided"
+
+    verdict: Judged
+    needed, block = 0, 1
+    if n == 0:
+        verdict, reason = "INCONCLUSIVE", f"0 {measured.of}: no packets, no verdict"
+    elif allowed is not None:
+        verdict = "FAIL" if explained > allowed else "PASS" if doubtful <= allowed else "INCONCLUSIVE"
+        reason = figures
+    elif setting.proof == "sample":
+        verdict, reason = _sample(spec, limit_ns, is_max, measured, setting, doubt)
+    else:
+        q = percentile_of(spec.key)
+        share = 1 - q if is_max else q
+        block = _block(measured, not_within, is_max)
+        # Dependent samples: as many as there are blocks, and the mean number beyond in samples one block apart.
+        proof = prove(n // block, -(-doubtful // block), min(doubtful, explained) // block, share, setting.confidence)
+        verdict, needed = proof.verdict, max(0, proof.needed) * block
+        reason = f"{figures}, {format_share(share)} allowed"
+        if block > 1:
+            reason += f"; judged as {n // block} blocks of {block}, because samples beyond the limit come together"
+        if verdict == "INCONCLUSIVE" and needed:
+            reason += f"; {needed} more samples, none {side} the limit, would prove it"
+    if verdict == "INCONCLUSIVE" and n and explained < sure and _fails(n, sure, allowed, spec, is_max, setting, block):
+        reason = f"{figures}, which imperfect evidence could account for"
+        needed = 0
+    if verdict == "PASS" and abs(limit_ns) < FINEST * e_ns:
+        verdict, needed = "INCONCLUSIVE", 0
+        reason = too_fine(e_ns)
+    return LimitResult(
+        spec=spec,
+        rule=rule,
+        verdict=verdict,
+        reason=reason,
+        beyond=sure,
+        open=max(0, doubtful - sure),
+        needed=needed,
+        limit_ns=limit_ns,
+        is_max=is_max,
+        worst=() if verdict == "PASS" else worst_samples(measured.value_ns, beyond if sure else not_within, is_max),
+        block=block,
+        marginal=verdict == "PASS" and _marginal(spec, limit_ns, is_max, allowed, measured.value_ns),
+    )
+
+
+def judge_spans(
+    spec: LimitSpec, bound: AtMost, span_ns: int, measured: Measurement, setting: Setting, doubt: Doubt
+) -> LimitResult:
+    """At most `count` samples beyond the limit in any half-open span of time, by the time that each was captured."""
+    (rule,) = rules(spec)
+    e_ns, limit_ns = setting.e_ns, bound.beyond
+    sure = measured.floor_ns > limit_ns + e_ns
+    doubtful = measured.value_ns > limit_ns - e_ns
+    crowded, most = _crowd(measured.time_ns, sure, span_ns - e_ns, bound.count)
+    perhaps, _ = _crowd(measured.time_ns, doubtful, span_ns + e_ns, bound.count)
+    proven = False
+    if doubt.missing is not None:
+        beyond = measured.floor_ns == INFINITE_NS
+        if doubt.shift_ns is not None:
+            beyond = measured.floor_ns > limit_ns + e_ns + doubt.shift_ns
+        shift_ns = doubt.shift_ns or 0
+        proven = bool(_crowd(measured.time_ns, beyond, span_ns - e_ns - shift_ns, bound.count + doubt.missing)[0].any())
+    n = len(measured.value_ns)
+    shown = crowded if crowded.any() else perhaps
+    verdict: Judged
+    reason = f"at most {most} of {n} {measured.of} over {format_ns(limit_ns)} in any {format_ns(span_ns)}"
+    if n == 0:
+        verdict, reason = "INCONCLUSIVE", f"0 {measured.of}: no packets, no verdict"
+    elif proven:
+        verdict = "FAIL"
+    elif crowded.any():
+        verdict, reason = "INCONCLUSIVE", f"{reason}, which imperfect evidence could account for"
+    elif perhaps.any():
+        verdict, reason = "INCONCLUSIVE", f"{reason}, more within e = {format_ns(e_ns)} or undecided"
+    elif limit_ns < FINEST * e_ns:
+        verdict, reason = "INCONCLUSIVE", too_fine(e_ns)
+    else:
+        verdict = "PASS"
+    return LimitResult(
+        spec=spec,
+        rule=rule,
+        verdict=verdict,
+        reason=reason,
+        beyond=int(np.count_nonzero(sure)),
+        open=int(np.count_nonzero(doubtful) - np.count_nonzero(sure)),
+        limit_ns=limit_ns,
+        worst=() if verdict == "PASS" else worst_samples(measured.value_ns, shown, True),
+        marginal=verdict == "PASS" and most > bound.count * (1 - MARGIN),
+    )
+
+
+def _sample(
+    spec: LimitSpec, limit_ns: int, is_max: bool, measured: Measurement, setting: Setting, doubt: Doubt
+) -> tuple[Judged, str]:
+    """Judge the observed order statistic alone; a percentile finer than 1/n has no such statistic."""
+    q = percentile_of(spec.key)
+    n = len(measured.value_ns)
+    if n * min(q, 1 - q) < 1:
+        return "INCONCLUSIVE", f"{n} samples have no {spec.key}"
+    least, value = order_statistic(measured.floor_ns, q), order_statistic(measured.value_ns, q)
+    text = f"observed {spec.key} = {format_value(value)} of {n} samples (proof: sample)"
+    e_ns = setting.e_ns
+    if doubt.missing is None or doubt.shift_ns is None:
+        provable = False
+    elif is_max:
+        spared = np.sort(measured.floor_ns)[: max(1, n - doubt.missing)]
+        provable = order_statistic(spared, q) > limit_ns + e_ns + doubt.shift_ns
+    else:
+        provable = value < limit_ns - e_ns - doubt.shift_ns
+    if provable:
+        return "FAIL", text
+    if value <= limit_ns - e_ns if is_max else least >= limit_ns + e_ns:
+        return "PASS", text
+    return "INCONCLUSIVE", f"{text}, within e = {format_ns(e_ns)} of the limit or in doubt"
+
+
+def _block(measured: Measurement, beyond: NDArray[np.bool_], is_max: bool) -> int:
+    """How many successive samples to judge as one (`block_length`): by those beyond the limit and, where these are few,
+    by as many of the worst as show whether bad samples come together. 1 where none is beyond."""
+    n, count, enough = len(beyond), int(np.count_nonzero(beyond)), max(ENOUGH, len(beyond) // 100)
+    if count == 0:
+        return 1
+    block = block_length(beyond)
+    if count < enough < n:
+        value = measured.value_ns
+        edge = n - enough - 1 if is_max else enough
+        worst = np.partition(value, edge)[edge]
+        block = max(block, block_length(value > worst if is_max else value < worst))
+    return block
+
+
+def _marginal(spec: LimitSpec, limit_ns: int, is_max: bool, allowed: int | None, value_ns: NDArray[np.int64]) -> bool:
+    """Does the figure that the limit is about come closer to it than `MARGIN`?"""
+    n = len(value_ns)
+    if allowed is None:
+        place = rank(n, percentile_of(spec.key))
+        allowed = n - place if is_max else place - 1
+    spare_ns = int(abs(limit_ns) * MARGIN)
+    close = value_ns > limit_ns - spare_ns if is_max else value_ns < limit_ns + spare_ns
+    return int(np.count_nonzero(close)) > allowed
+
+
+def _more_than(floor_ns: NDArray[np.int64], limit_ns: int, doubt: Doubt) -> int:
+    """Samples over the limit that neither a shift of the clock nor missing packets can account for."""
+    if doubt.missing is None:
+        return 0
+    if doubt.shift_ns is None:
+        beyond = int(np.count_nonzero(floor_ns == INFINITE_NS))
+    else:
+        beyond = int(np.count_nonzero(floor_ns > limit_ns + doubt.shift_ns))
+    return max(0, beyond - doubt.missing)
+
+
+def _fails(n: int, sure: int, allowed: int | None, spec: LimitSpec, is_max: bool, setting: Setting, block: int) -> bool:
+    if allowed is not None:
+        return sure > allowed
+    q = percentile_of(spec.key)
+    blocks = n // block
+    return prove(blocks, blocks, sure // block, 1 - q if is_max else q, setting.confidence).verdict == "FAIL"
+
+
+def _crowd(
+    time_ns: NDArray[np.int64], mask: NDArray[np.bool_], span_ns: int, allowed: int
+) -> tuple[NDArray[np.bool_], int]:
+    """(the samples of the mask that lie in a span with more than `allowed` of them, the most in any span)."""
+    index = np.flatnonzero(mask)
+    index = index[np.argsort(time_ns[index], kind="stable")]
+    time = time_ns[index]
+    count = np.searchsorted(time, time + max(0, span_ns), "left") - np.arange(len(time))
+    crowded = np.zeros(len(time_ns), np.bool_)
+    for start in np.flatnonzero(count > allowed):
+        crowded[index[start : start + count[start]]] = True
+    return crowded, int(count.max(initial=0))

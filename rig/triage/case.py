@@ -1,0 +1,329 @@
+"""A case: everything that one record, or one bare capture, can tell; loaded once, read by every rule and every page.
+
+What a plan imposed on the link (`impairment:`) and what the relay counted is carried for display only: no rule may look
+at it, so that a fault of a real bench and one that was imposed are found by the same evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rig.errors import InternalError, PlanError, RigError
+from rig.timing.evidence import Evidence
+from rig.timing.flows import Selection
+from rig.timing.table import FrameTable
+from rig.timing.tokens import BAD_CHECKSUM
+from rig.timing.verdict import PointResult
+from rig.triage.control import Arp, Icmp, arp_exchanges, icmp_errors
+from rig.triage.exchange_model import Exchanges
+from rig.triage.exchanges import exchanges_of, roles
+from rig.triage.jetson_log import JetsonLog, read_jetson_log
+
+if TYPE_CHECKING:
+    from rig.bench.model import BenchFile
+    from rig.jetson.report import RunnerReport
+    from rig.plan.load import PlanFile, Point
+    from rig.record import RunInfo
+
+UNDECLARED_E_NS = 50_000
+"""e of a capture of which nobody knows the bench."""
+_NOISE = 20
+"""Shifts below this many e are taken for noise of scheduling, not for a cause."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Two cases are never the same one: rules keep what they worked out by identity.
+
+    path: what was named; capture: the capture file in it. addresses: `board` and `jetson`, as far as known.
+
+    result, point: judged by a plan, if there is one. info, report: of a record. evidence: soundness of the measurement.
+    unread: sentences about parts that could not be read. jetson_log: the Jetson's events, empty for a bare capture.
+    """
+
+    path: Path
+    capture: Path
+    table: FrameTable
+    addresses: Mapping[str, str]
+    selection: Selection
+    exchanges: Exchanges | None
+    e_ns: int
+    evidence: Evidence
+    result: PointResult | None = None
+    point: Point | None = None
+    info: RunInfo | None = None
+    report: RunnerReport | None = None
+    unread: tuple[str, ...] = ()
+    jetson_log: JetsonLog = field(default_factory=JetsonLog)
+
+    @property
+    def noise_ns(self) -> int:
+        """The smallest shift that is worth a word."""
+        return _NOISE * self.e_ns
+
+    @property
+    def origin_ns(self) -> int:
+        """Capture time of the first frame."""
+        return int(self.table.time_ns[0]) if len(self.table) else 0
+
+    @cached_property
+    def arp(self) -> tuple[Arp, ...]:
+        return tuple(arp_exchanges(self.table))
+
+    @cached_property
+    def icmp(self) -> tuple[Icmp, ...]:
+        return tuple(icmp_errors(self.table))
+
+    @cached_property
+    def board_lines(self) -> tuple[tuple[int, str], ...]:
+        """The board's console: (ns since the run's start, line). Empty for a bare capture."""
+        path = self.path / "board.log"
+        return tuple(read_board_log(path)) if self.info is not None and path.exists() else ()
+
+    @property
+    def expects_answers(self) -> bool:
+        """True when a plan, or the protocol, says that what goes to the board asks for an answer."""
+        return self.exchanges is not None and (self.exchanges.known or self.point is not None)
+
+    @cached_property
+    def boots(self) -> tuple[int, ...]:
+        """Boot ids of the board's datagrams in the capture, sentinels included, in order of appearance."""
+        tokens = self.selection.v2.tokens
+        mine = np.array([key.src == self.addresses.get("board") for key in self.table.flows] + [False], np.bool_)
+        boot = tokens.boot_id[mine[self.table.flow[tokens.row]]].astype(np.int64)
+        if not len(boot):
+            return ()
+        changes = np.flatnonzero(np.diff(boot)) + 1
+        return tuple(dict.fromkeys(int(boot[i]) for i in (0, *changes)))
+
+    @cached_property
+    def board_gaps(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(missing datagrams, row of the frame after the gap) of the board's sequence between the sentinels."""
+        return self._gaps(self.addresses.get("board", ""))
+
+    @cached_property
+    def jetson_gaps(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same of the Jetson's sequence."""
+        return self._gaps(self.addresses.get("jetson", ""))
+
+    @cached_property
+    def bad_checksums(self) -> NDArray[np.int64]:
+        """Rows that carry a token-v2 magic and a wrong header CRC."""
+        decoded = self.selection.v2
+        rows: NDArray[np.int64] = decoded.row[decoded.reason == BAD_CHECKSUM]
+        return rows
+
+    def _gaps(self, address: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        none = np.empty(0, np.int64)
+        exchanges = self.exchanges
+        tokens = self.selection.v2.tokens
+        if exchanges is None or not len(tokens):
+            return none, none
+        mine = np.array([key.src == address for key in self.table.flows] + [False], np.bool_)
+        at = np.flatnonzero(mine[self.table.flow[tokens.row]])
+        missing, rows = [], []
+        for boot in np.unique(tokens.boot_id[at]):
+            of_boot = at[tokens.boot_id[at] == boot]
+            sequence, first = np.unique(tokens.sequence[of_boot].astype(np.int64), return_index=True)
+            step = np.diff(sequence)
+            for i in np.flatnonzero((step > 1) & (step < 1 << 20)):
+                row = int(tokens.row[of_boot[first[i + 1]]])
+                if self.table.time_ns[row] > exchanges.window.start_ns and (
+                    self.table.time_ns[tokens.row[of_boot[first[i]]]] <= exchanges.window.end_ns
+                ):
+                    missing.append(int(step[i]) - 1)
+                    rows.append(row)
+        return np.array(missing, np.int64), np.array(rows, np.int64)
+
+    def numbers(self, rows: NDArray[np.int64] | list[int], most: int = 8) -> tuple[int, ...]:
+        """Frame numbers of the first few rows."""
+        return tuple(int(n) for n in self.table.number[np.asarray(rows, np.int64)[:most]])
+
+
+def load_case(
+    path: Path, plan_file: PlanFile | None = None, *, bench: BenchFile | None = None, point: str | None = None
+) -> Case:
+    """A record folder or a capture file as a case.
+
+    bench: for a capture with a plan, the bench file that says whose address is whose. Raises RigError when it is
+    neither, or cannot be read at all.
+    """
+    if path.is_dir():
+        return case_of_record(path, plan_file)
+    return case_of_capture(path, plan_file, bench=bench, point=point)
+
+
+def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
+    """A run record. Parts that are missing or damaged are named in `unread`, and the rest is used."""
+    from rig.capture.reader import read_capture
+    from rig.jetson.report import report_of
+    from rig.judging import bench_addresses, evidence_of, judge_record, recorded_e_ns
+    from rig.record import load_run
+    from rig.timing.table import FrameTable
+
+    info = load_run(directory)
+    unread: list[str] = []
+    capture = directory / "capture.pcapng"
+    try:
+        table = read_capture(capture)
+    except RigError as error:
+        unread.append(error.what)
+        table = _empty(FrameTable)
+    log = read_jetson_log(directory / "jetson.jsonl")
+    if log.damaged:
+        unread.append(f"{log.damaged} lines of jetson.jsonl are no events of the runner")
+    try:
+        report = report_of(log.events) if log.events else None
+    except (KeyError, TypeError) as error:
+        report = None
+        unread.append(f"jetson.jsonl lacks what a runner writes: {error!r}")
+    result, point = None, None
+    try:
+        result, point = judge_record(directory, plan_file)
+    except (RigError, KeyError) as error:
+        unread.append(f"the record could not be judged: {error.what if isinstance(error, RigError) else repr(error)}")
+    try:
+        evidence = evidence_of(info, report)
+        addresses = bench_addresses(info.bench)
+        e_ns = recorded_e_ns(info.bench)
+    except KeyError as error:
+        unread.append(f"run.json lacks {error}")
+        evidence, addresses, e_ns = Evidence(), {}, UNDECLARED_E_NS
+    return _case(directory, capture, table, addresses, e_ns, evidence, result, point, info, report, tuple(unread), log)
+
+
+def case_of_capture(
+    capture: Path,
+    plan_file: PlanFile | None = None,
+    *,
+    bench: BenchFile | None = None,
+    point: str | None = None,
+) -> Case:
+    """A capture that is no record: addresses come from the bench file with a plan, else from the packets."""
+    from rig.capture.reader import read_capture
+    from rig.judging import judge_capture
+
+    table = read_capture(capture)
+    if plan_file is None or bench is None:
+        return _case(capture, capture, table, {}, UNDECLARED_E_NS, Evidence(), None, None, None, None, ())
+    chosen = plan_file.point(point) if point is not None else plan_file.points[0]
+    unread: tuple[str, ...] = ()
+    if point is None and len(plan_file.points) > 1:
+        unread = (f"judged by point `{chosen.name}`, the first of {len(plan_file.points)}; --point names another",)
+    result = judge_capture(capture, plan_file, chosen, bench)
+    evidence = Evidence()
+    addresses: dict[str, str] = {}
+    if bench.emulation is not None:
+        from rig.emulation import network
+
+        addresses = {"board": network.BOARD_ADDRESS, "jetson": network.JETSON_ADDRESS}
+    elif bench.board is not None and bench.jetson is not None:
+        addresses = {"board": bench.board.identity.address, "jetson": bench.jetson.bench_address}
+    seen = {address for key in table.flows for address in (key.src, key.dst)}
+    if addresses and not seen & set(addresses.values()):
+        unread += ("no frame has the bench file's addresses; who is who was taken from the packets",)
+        addresses = {}
+    e_ns = bench.uncertainty.declared
+    return _case(capture, capture, table, addresses, e_ns, evidence, result, chosen, None, None, unread)
+
+
+def read_board_log(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines of board.log as (ns since the run's start, text); what has no stamp belongs to the line before."""
+    at_ns = 0
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        stamp, _, text = line.partition(" ")
+        seconds, dot, fraction = stamp.partition(".")
+        if dot and seconds.isdecimal() and fraction.isdecimal() and len(seconds) < 10:
+            at_ns = int(seconds) * 1_000_000_000 + int(fraction[:9].ljust(9, "0"))
+            yield at_ns, text
+        else:
+            yield at_ns, line
+
+
+def samples_of(case: Case) -> dict[str, Any]:
+    """Check → its measurement (`rig.timing.metrics.measurement.Measurement`) over the case; those that cannot be
+    measured without more than the capture are left out."""
+    from rig.timing.metrics import measure
+    from rig.timing.metrics.measurement import Scene
+
+    if case.point is None or not len(case.table):
+        return {}
+    plan = case.point.plan
+    found = {}
+    try:
+        packets = {name: case.selection.packets(name, flow) for name, flow in plan.flows.items()}
+    except PlanError:
+        return {}
+    scene = Scene(packets=packets, timeout_ns=plan.inference.timeout, end_ns=int(case.table.time_ns[-1]))
+    for name, check in plan.checks.items():
+        try:
+            found[name] = measure(check, scene)
+        except (RigError, ValueError, KeyError):
+            continue
+    return found
+
+
+def _case(
+    path: Path,
+    capture: Path,
+    table: FrameTable,
+    addresses: Mapping[str, str],
+    e_ns: int,
+    evidence: Evidence,
+    result: PointResult | None,
+    point: Point | None,
+    info: RunInfo | None,
+    report: RunnerReport | None,
+    unread: tuple[str, ...],
+    log: JetsonLog | None = None,
+) -> Case:
+    selection = Selection(table, addresses)
+    known = dict(addresses)
+    if not {"board", "jetson"} <= set(known):
+        known = roles(table, selection.v2.tokens)
+        selection = Selection(table, known)
+    exchanges = exchanges_of(selection, known["board"], known["jetson"]) if {"board", "jetson"} <= set(known) else None
+    return Case(
+        path,
+        capture,
+        table,
+        known,
+        selection,
+        exchanges,
+        e_ns,
+        evidence,
+        result,
+        point,
+        info,
+        report,
+        unread,
+        log or JetsonLog(),
+    )
+
+
+def _empty(kind: type[FrameTable]) -> FrameTable:
+    none = {
+        "number": "u4", "time_ns": "i8", "first_ns": "i8", "interface": "u2", "wire_len": "u4", "cap_len": "u4",
+        "proto": "u1", "flow": "i4", "payload_off": "u8", "payload_len": "u4", "payload_cap": "u4",
+    }  # fmt: skip
+    return kind(**{name: np.empty(0, code) for name, code in none.items()}, flows=(), data=b"")  # type: ignore[arg-type]
+
+
+def require_record_or_capture(path: Path) -> None:
+    """InternalError for a path that is neither, with what to name instead."""
+    if path.is_dir() and not (path / "run.json").is_file():
+        runs = sorted(run.parent.name for run in path.glob("*/run.json"))
+        raise InternalError(
+            f"{path} is no run record",
+            seen=f"it is a set of {len(runs)} runs: {', '.join(runs[:6])}" if runs else None,
+            hint=f"rig triage {path / runs[0]}" if runs else "name captures/<set>/<run>, or a pcap or pcapng file",
+        )
+    if not path.exists():
+        raise InternalError(f"{path} does not exist", hint="name captures/<set>/<run>, or a pcap or pcapng file")

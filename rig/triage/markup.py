@@ -1,0 +1,66 @@
+"""Pieces of HTML for the report. Whatever came from outside goes through `escape`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from rig.plan.units import format_ns
+from rig.timing.limits import format_value
+
+
+def escape(text: object) -> str:
+    """Text for HTML, attributes included; control characters become visible."""
+    shown = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in str(text))
+    return html.escape(shown, quote=True)
+
+
+def frame_buttons(frames: Iterable[int]) -> str:
+    """One button per frame number: it shows the frame in the plots and copies its display filter."""
+    buttons = " ".join(
+        f'<button type="button" data-frame="{int(frame)}" title="show it, copy its filter">{int(frame)}</button>'
+        for frame in frames
+    )
+    return f'<span class="frames">{buttons}</span>'
+
+
+def meter(score: float) -> str:
+    """A bar for a share from 0 to 1, as SVG: inline styles are forbidden by the policy."""
+    width = round(max(0.0, min(1.0, score)) * 64)
+    return (
+        f'<svg class="meter" width="64" height="8" role="img" aria-label="{score:.0%}">'
+        f'<rect width="{width}" height="8" class="k-jetson"></rect></svg>'
+    )
+
+
+def command_line(identity: str, line: str) -> str:
+    """A line to copy; `identity` is unique in the page."""
+    return (
+        f'<div class="command"><pre id="{identity}">{escape(line)}</pre>'
+        f'<button type="button" data-copy="{identity}">copy</button></div>'
+    )
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[int] = ()) -> str:
+    """A table; columns in `numbers` are set right."""
+
+    def cells(tag: str, row: Sequence[str]) -> str:
+        kinds = [' class="n"' if i in numbers else "" for i in range(len(row))]
+        return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{cells("th", heads)}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def value(value_ns: int | None) -> str:
+    """A sample, exact; what is unbounded is an ellipsis."""
+    return "…" if value_ns is None else format_value(value_ns)
+
+
+def rounded(ns: int) -> str:
+    """Three significant digits are enough for a stage."""
+    if not ns:
+        return "0 ns"
+    digits = len(str(abs(ns)))
+    scale = 10 ** max(0, digits - 3)
+    return format_ns(round(ns / scale) * scale)

@@ -1,0 +1,243 @@
+"""The board as a whole: silent, restarted, or slow by its own stamps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rig.plan.units import format_ns
+from rig.triage.diagnosis import Clue, Rule, Support
+from rig.triage.rules.outage import outages
+
+if TYPE_CHECKING:
+    from rig.triage.case import Case
+
+
+def _observed(case: Case, kind: str) -> list[str]:
+    board = case.info.board if case.info is not None else {}
+    return [str(one.get("detail", "")) for one in board.get("observations", []) if one.get("kind") == kind]
+
+
+def silent(case: Case) -> Support | None:
+    """It hears (ARP is answered, requests arrive) and never answers."""
+    exchanges = case.exchanges
+    clues, against = [], []
+    if exchanges is None or not case.expects_answers or exchanges.push:
+        return None
+    if not len(exchanges.asks) or len(exchanges.answers):
+        return None
+    clues.append(Clue(f"none of {len(exchanges.asks)} requests was answered", case.numbers(exchanges.asks.row, 4)))
+    board = case.addresses["board"]
+    heard = [one for one in case.arp if one.target == board and one.reply_ns is not None]
+    spoke = np.array([key.src == board for key in case.table.flows] + [False], np.bool_)
+    frames = np.count_nonzero(spoke[case.table.flow])
+    score = 0.6
+    if heard or frames:
+        score = 0.9
+        clues.append(Clue("the board answers ARP: its network runs", tuple(one.number for one in heard[:3])))
+    else:
+        against.append(Clue("the board sent no frame at all"))
+    counters = case.info.board.get("counters", {}) if case.info is not None else {}
+    if counters.get("rx_requests"):
+        clues.append(Clue(f"its own counter says that {counters['rx_requests']} requests reached its service"))
+        score = 0.95
+    if case.icmp:
+        score = min(score, 0.4)
+        against.append(Clue("ICMP errors came instead of answers"))
+    return Support(score, tuple(clues), tuple(against))
+
+
+def no_boot(case: Case) -> Support | None:
+    seen = _observed(case, "no-boot")
+    return Support(0.95, tuple(Clue(text) for text in seen[:3])) if seen else None
+
+
+def _restart(case: Case) -> list[Clue]:
+    boots = case.boots
+    if len(boots) < 2 or case.exchanges is None:
+        earlier = _boot_change_seen(case)
+        return [earlier] if earlier else []
+    boot = case.exchanges.answers.boot.astype(np.int64)
+    at = np.flatnonzero(np.diff(boot)) + 1
+    return [
+        Clue(
+            f"the board's datagrams carry {len(boots)} boot ids ({', '.join(f'{one:08x}' for one in boots[:4])}): "
+            "it restarted while packets were measured",
+            case.numbers(case.exchanges.answers.row[at]),
+        )
+    ]
+
+
+def _boot_change_seen(case: Case) -> Clue | None:
+    """Sentinels carry the boot id too: a board that restarted before its first answer."""
+    tokens = case.selection.v2.tokens
+    board = case.addresses.get("board")
+    mine = np.array([key.src == board for key in case.table.flows] + [False], np.bool_)
+    at = np.flatnonzero(mine[case.table.flow[tokens.row]])
+    if not len(at):
+        return None
+    change = np.flatnonzero(np.diff(tokens.boot_id[at].astype(np.int64))) + 1
+    if not len(change):
+        return None
+    ids = ", ".join(f"{one:08x}" for one in dict.fromkeys(int(x) for x in tokens.boot_id[at]))
+    return Clue(f"the board's boot id changes ({ids}): it restarted", case.numbers(tokens.row[at[change]]))
+
+
+def crash(case: Case) -> Support | None:
+    faults = _observed(case, "fault") + [text for text in _observed(case, "reboot") if "FAULT" in text]
+    clues = _restart(case)
+    if not faults and not clues:
+        return None
+    if not faults:
+        note = (Clue("no console shows whether it faulted or was reset"),)
+        return Support(0.85 if case.info is None else 0.4, tuple(clues), note)
+    said = [Clue("the console says: " + text[:160]) for text in faults[:2]]
+    return Support(0.97, (*said, *clues))
+
+
+def reboot(case: Case) -> Support | None:
+    resets = [text for text in _observed(case, "reboot") if "FAULT" not in text]
+    clues = _restart(case)
+    if not resets and not clues:
+        return None
+    said = [Clue("the console says: " + text[:160]) for text in resets[:2]]
+    faults = _observed(case, "fault") + [text for text in _observed(case, "reboot") if "FAULT" in text]
+    if faults:
+        return Support(0.3, tuple(clues), (Clue("it faulted first"),))
+    score = 0.95 if resets else 0.8
+    return Support(score, (*said, *clues))
+
+
+def stopped(case: Case) -> Support | None:
+    """It answered for a while, then never again: descriptors leaked, a semaphore lost, a pool exhausted, a hang."""
+    exchanges = case.exchanges
+    if exchanges is None or not len(exchanges.answers):
+        return None
+    last = [gap for gap in outages(case) if gap.ends_the_capture]
+    if not last or last[0].unanswered < 5:
+        return None
+    board = case.addresses["board"]
+    mine = np.array([key.src == board for key in case.table.flows] + [False], np.bool_)
+    frames = int(np.count_nonzero(mine[case.table.flow]))
+    clues = [
+        Clue(
+            f"after {frames} frames the board says nothing more; {last[0].unanswered} requests follow",
+            last[0].frames,
+        )
+    ]
+    if frames & (frames - 1) == 0:
+        clues.append(Clue(f"{frames} is a power of two, as rings of descriptors are"))
+    return Support(0.85, tuple(clues), (), f"after {frames} frames")
+
+
+def slow_inference(case: Case) -> Support | None:
+    """t_ready − t_rx is far beyond what the plan declares for the NPU."""
+    exchanges = case.exchanges
+    if exchanges is None or case.point is None or not len(exchanges.answered):
+        return None
+    npu = case.point.plan.npu
+    answers = exchanges.answers
+    first = exchanges.first[exchanges.first >= 0]
+    spent = (answers.t_ready_ns[first] - answers.t_rx_ns[first])[answers.t_ready_ns[first] > 0]
+    if not len(spent):
+        return None
+    declared = npu.first_token + npu.per_token * min(npu.tokens_per_datagram, case.point.plan.inference.answer_tokens)
+    usual = int(np.median(spent))
+    load = case.point.plan.inference.load.closed
+    queued = load is not None and load.in_flight > 1
+    if queued or usual < 2 * declared + case.noise_ns:
+        return None
+    clue = Clue(
+        f"from request to first result the board takes {format_ns(usual)} (median), the plan declares "
+        f"{format_ns(declared)}",
+        case.numbers(answers.row[first], 4),
+    )
+    return Support(0.85, (clue,), (), format_ns(usual))
+
+
+def slow_send(case: Case) -> Support | None:
+    """t_send − t_ready: the result waits in the board before it is handed to the stack."""
+    exchanges = case.exchanges
+    if exchanges is None or not exchanges.stamped or not len(exchanges.answered):
+        return None
+    answers = exchanges.answers
+    known = np.flatnonzero((answers.t_ready_ns > 0) & (answers.t_send_ns > 0) & answers.first)
+    if not len(known):
+        return None
+    waited = answers.t_send_ns[known] - answers.t_ready_ns[known]
+    usual = int(np.median(waited))
+    if usual < case.noise_ns:
+        return None
+    clue = Clue(
+        f"between the result and its send call the board spends {format_ns(usual)} (median)",
+        case.numbers(answers.row[known], 4),
+    )
+    return Support(0.85, (clue,), (), format_ns(usual))
+
+
+RULES = (
+    Rule(
+        "board-no-boot",
+        "board",
+        "board",
+        "The board did not boot",
+        "board silent",
+        "power-cycle it and read its console from the first byte; flash a known good variant",
+        no_boot,
+    ),
+    Rule(
+        "board-silent",
+        "board",
+        "board",
+        "The board receives requests and answers none",
+        "board silent",
+        "ask its console for `counters`: do rx_requests and tx_answers grow? break in the receive callback",
+        silent,
+    ),
+    Rule(
+        "board-crash",
+        "board",
+        "board",
+        "The firmware crashed and restarted",
+        "board restarted",
+        "resolve the pc and lr of its FAULT line: `arm-none-eabi-addr2line -e app.elf PC LR`",
+        crash,
+    ),
+    Rule(
+        "board-reboot",
+        "board",
+        "board",
+        "The board was reset or lost power",
+        "board restarted",
+        "look at the `reset=` cause of the banner after it; watch the supply, and who else drives the reset line",
+        reboot,
+    ),
+    Rule(
+        "board-stopped",
+        "board",
+        "board",
+        "The board stopped sending for good",
+        "board stops after some frames",
+        "ask its console for `counters`: a full transmit ring points to descriptors that are never given back",
+        stopped,
+    ),
+    Rule(
+        "board-slow-inference",
+        "board",
+        "board",
+        "The board's inference takes longer than the plan declares",
+        "long t_ready - t_rx",
+        "run the plan with a trivial prompt, then with `npu` times as measured",
+        slow_inference,
+    ),
+    Rule(
+        "board-slow-send",
+        "board",
+        "board",
+        "The result waits in the board before it is sent",
+        "long t_send - t_ready",
+        "switch logging off and raise the network thread's priority, one at a time",
+        slow_send,
+    ),
+)

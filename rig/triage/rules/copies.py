@@ -1,0 +1,243 @@
+"""Frames seen twice: by the capture point, in the link, or sent so by the board."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rig.plan.units import format_ns
+from rig.triage.diagnosis import Clue, Rule, Support
+
+if TYPE_CHECKING:
+    from rig.triage.case import Case
+
+_AT_ONCE_NS = 200_000
+"""A capture point that shows a frame twice does so within this time."""
+
+
+def _shares(case: Case) -> tuple[float, float, int, int] | None:
+    """(share of requests with copies, share of answers with copies, how many copies of each)."""
+    exchanges = case.exchanges
+    if exchanges is None or not exchanges.stamped:
+        return None
+    asks, answers = exchanges.asks, exchanges.answers
+    of_asks, of_answers = int(asks.copies.sum()), int(np.count_nonzero(answers.copy))
+    originals = len(answers) - of_answers
+    return of_asks / max(1, len(asks)), of_answers / max(1, originals), of_asks, of_answers
+
+
+def capture_copies(case: Case) -> Support | None:
+    """Both directions twice: by sequence numbers, or by equal frames where the protocol is not known."""
+    shares = _shares(case)
+    if shares is None or not case.exchanges:
+        return _equal_neighbours(case)
+    of_requests, of_answers, copied_requests, copied_answers = shares
+    if not copied_requests or not copied_answers:
+        return None
+    answers = case.exchanges.answers
+    copies = np.flatnonzero(answers.copy)
+    near = np.count_nonzero(answers.since_copy_ns[copies] < _AT_ONCE_NS) / len(copies)
+    clues = [
+        Clue(
+            f"frames of both directions come twice: {of_requests:.0%} of the requests, {of_answers:.0%} of the answers",
+            case.numbers(answers.row[copies]),
+        ),
+        Clue(f"{near:.0%} of the copies follow within {format_ns(_AT_ONCE_NS)}"),
+    ]
+    against = []
+    if case.report is not None:
+        received = case.report.count("duplicates")
+        if received:
+            against.append(Clue(f"the Jetson itself received {received} duplicates"))
+        else:
+            clues.append(Clue("the Jetson received no duplicate"))
+    score = 0.95 if near > 0.8 and min(of_requests, of_answers) > 0.5 and not against else 0.45 if near > 0.5 else 0.2
+    return Support(score, tuple(clues), tuple(against))
+
+
+def _equal_neighbours(case: Case) -> Support | None:
+    """Frames that are followed at once by one of the same flow with the same payload, in most flows."""
+    table = case.table
+    if len(table) < 20:
+        return None
+    same = (table.flow[1:] == table.flow[:-1]) & (table.payload_len[1:] == table.payload_len[:-1])
+    same &= (table.flow[1:] >= 0) & (table.payload_len[1:] > 0) & (table.time_ns[1:] - table.time_ns[:-1] < _AT_ONCE_NS)
+    twins = []
+    for row in np.flatnonzero(same)[:20_000]:
+        one, other = (int(table.payload_off[at]) for at in (row, row + 1))
+        length = int(min(table.payload_cap[row], table.payload_cap[row + 1]))
+        if bytes(table.data[one : one + length]) == bytes(table.data[other : other + length]):
+            twins.append(int(row) + 1)
+    looked_at = min(int(np.count_nonzero((table.flow >= 0) & (table.payload_len > 0))), 40_000)
+    both_ways = len({table.flows[table.flow[row]].src for row in twins}) > 1
+    if not twins or len(twins) < 0.4 * looked_at or not both_ways:
+        return None
+    clue = Clue(
+        f"{len(twins)} of {looked_at} frames with a payload repeat the one right before them", case.numbers(twins)
+    )
+    return Support(0.9, (clue,))
+
+
+def copies_from_board(case: Case) -> Support | None:
+    shares = _shares(case)
+    if shares is None or not case.exchanges or not shares[3] or shares[2]:
+        return None
+    _, of_answers, _, n = shares
+    answers = case.exchanges.answers
+    copies = np.flatnonzero(answers.copy)
+    clues = [
+        Clue(
+            f"{n} answers come again with the same sequence number, {of_answers:.1%} of them; no request does",
+            case.numbers(answers.row[copies]),
+        )
+    ]
+    against = []
+    if case.report is not None and not case.report.count("duplicates"):
+        against.append(Clue("the Jetson received no duplicate"))
+    paired = _lost_before_copies(case)
+    if paired > 0.5:
+        against.append(Clue("a sequence number is missing before the copies: the buffer was used again too early"))
+    score = 0.9 if of_answers < 0.8 else 0.4
+    return Support(score * (0.4 if against else 1.0), tuple(clues), tuple(against), f"{of_answers:.1%}")
+
+
+def board_sends_twice(case: Case) -> Support | None:
+    shares = _shares(case)
+    if shares is None or not case.exchanges or shares[2]:
+        return None
+    of_answers = shares[1]
+    if of_answers < 0.8:
+        return None
+    copies = np.flatnonzero(case.exchanges.answers.copy)
+    clue = Clue(
+        f"nearly every frame of the board comes twice ({of_answers:.0%}), and no frame of the Jetson does",
+        case.numbers(case.exchanges.answers.row[copies]),
+    )
+    return Support(0.93, (clue,))
+
+
+def buffer_reused(case: Case) -> Support | None:
+    """Sequence n is missing and n+1 comes twice: the driver sent a buffer that was filled again (zero copy)."""
+    shares = _shares(case)
+    if shares is None or not case.exchanges or not shares[3]:
+        return None
+    paired = _lost_before_copies(case)
+    if paired < 0.5:
+        return None
+    copies = np.flatnonzero(case.exchanges.answers.copy)
+    clue = Clue(
+        f"{paired:.0%} of the copied datagrams follow a missing sequence number: n is lost, n+1 comes twice",
+        case.numbers(case.exchanges.answers.row[copies]),
+    )
+    return Support(0.5 + 0.45 * paired, (clue,))
+
+
+def copies_to_board(case: Case) -> Support | None:
+    """Copied behind the capture point: the board answers one captured request twice, with new sequence numbers."""
+    exchanges = case.exchanges
+    if exchanges is None or not exchanges.stamped or exchanges.push:
+        return None
+    answers = exchanges.answers
+    ends = np.flatnonzero(answers.last & (answers.owner >= 0) & ~answers.copy)
+    answered = np.bincount(answers.owner[ends], minlength=len(exchanges.asks))
+    twice = np.flatnonzero((answered > 1) & (exchanges.asks.copies == 0))
+    if not len(twice):
+        return None
+    repeated = np.flatnonzero(np.isin(answers.owner, twice) & answers.last)
+    clues = [
+        Clue(
+            f"the board answered {len(twice)} requests twice, with a sequence number of its own each time, "
+            "and the capture holds each of them once",
+            case.numbers(answers.row[repeated]),
+        )
+    ]
+    counters = exchanges.window.board_counters
+    if counters:
+        more = counters["rx_requests"] - len(exchanges.asks)
+        clues.append(Clue(f"the board counted {more:+d} requests more than were captured"))
+    share = len(twice) / len(exchanges.asks)
+    return Support(0.92, tuple(clues), (), f"{share:.1%}")
+
+
+def merged_frames(case: Case) -> Support | None:
+    """Frames longer than Ethernet carries: the capturing NIC joined them (GRO, LRO) or was about to cut them (TSO)."""
+    long = np.flatnonzero(case.table.wire_len > 9018)
+    jumbo = np.flatnonzero((case.table.wire_len > 1522) & (case.table.wire_len <= 9018))
+    if not len(long) and not len(jumbo):
+        return None
+    rows = long if len(long) else jumbo
+    clue = Clue(f"{len(rows)} frames are longer than an Ethernet frame of 1518 bytes", case.numbers(rows))
+    return Support(0.7 if len(long) else 0.35, (clue,))
+
+
+def _lost_before_copies(case: Case) -> float:
+    """Share of the copied datagrams whose predecessor in the board's sequence is missing."""
+    exchanges = case.exchanges
+    if exchanges is None:
+        return 0.0
+    _, after_gap = case.board_gaps
+    answers = exchanges.answers
+    copied = np.unique(answers.sequence[answers.copy])
+    if not len(copied):
+        return 0.0
+    gap_sequences = answers.sequence[np.isin(answers.row, after_gap)]
+    return float(np.isin(copied, gap_sequences).mean())
+
+
+RULES = (
+    Rule(
+        "capture-copies",
+        "duplication and offload",
+        "capture",
+        "The capture point shows frames twice",
+        "all frames twice",
+        "mirror one direction only, or capture inline; set `capture.duplication` in the bench file meanwhile",
+        capture_copies,
+    ),
+    Rule(
+        "tx-buffer-reused",
+        "board",
+        "board",
+        "The board reuses a buffer before its driver has sent it",
+        "n lost and n+1 twice",
+        "build with copying (`variant: copy`); if it vanishes, the reference was given back too early",
+        buffer_reused,
+    ),
+    Rule(
+        "path-copies-from-board",
+        "duplication and offload",
+        "link",
+        "The link duplicates frames from the board",
+        "some frames of the board twice",
+        "take the switch out, or capture at the board's own port: are they twice there?",
+        copies_from_board,
+    ),
+    Rule(
+        "board-sends-twice",
+        "board",
+        "board",
+        "The board sends every frame twice",
+        "every frame of the board twice",
+        "count the driver's transmit interrupts against frames; a ring of one descriptor is known for this",
+        board_sends_twice,
+    ),
+    Rule(
+        "path-copies-to-board",
+        "duplication and offload",
+        "link",
+        "The link duplicates requests on their way to the board",
+        "requests answered twice",
+        "compare the board's mac_rx_frames with the frames captured towards it",
+        copies_to_board,
+    ),
+    Rule(
+        "capture-offload",
+        "duplication and offload",
+        "capture",
+        "The capturing NIC merges frames",
+        "frames longer than the link allows",
+        "ethtool -K IFACE gro off lro off gso off tso off, then run again",
+        merged_frames,
+    ),
+)

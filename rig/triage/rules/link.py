@@ -1,0 +1,155 @@
+"""Fragments, ICMP errors and outages: what the frames themselves say about the way between the ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rig.triage.diagnosis import Clue, Rule, Support
+from rig.triage.rules.outage import outages
+
+if TYPE_CHECKING:
+    from rig.triage.case import Case
+
+_MTU = 1500
+_UNREACHABLE = {0: "network", 1: "host", 2: "protocol", 3: "port", 4: "too big", 13: "prohibited"}
+
+
+def first_fragment_lost(case: Case) -> Support | None:
+    found = [finding for finding in case.table.findings if finding.kind == "incomplete-datagram"]
+    if not found:
+        return None
+    return Support(0.93, (Clue(found[0].detail),))
+
+
+def oversize(case: Case) -> Support | None:
+    """Datagrams just above the MTU: each leaves as a full frame and a tiny one."""
+    table = case.table
+    whole = np.flatnonzero((table.first_ns < table.time_ns) & (table.flow >= 0))
+    if not len(whole):
+        return None
+    tail = whole[(table.payload_len[whole] + 28 > _MTU) & (table.payload_len[whole] + 28 <= _MTU + 64)]
+    if not len(tail):
+        return None
+    datagrams = np.count_nonzero(table.flow >= 0)
+    clue = Clue(
+        f"{len(tail)} datagrams are a few bytes longer than one frame carries ({int(table.payload_len[tail[0]])} bytes "
+        "of payload), so that each costs two frames",
+        case.numbers(tail),
+    )
+    return Support(0.9 if len(tail) > datagrams / 20 else 0.6, (clue,))
+
+
+def icmp(case: Case) -> Support | None:
+    errors = [error for error in case.icmp if error.kind == 3]
+    if not errors:
+        return None
+    who = {"board": "the board", "jetson": "the Jetson"}
+    names = {address: who[end] for end, address in case.addresses.items() if end in who}
+    first = errors[0]
+    what = _UNREACHABLE.get(first.code, f"code {first.code}")
+    clue = Clue(
+        f"{len(errors)} ICMP errors `{what} unreachable` from {names.get(first.sender, first.sender)}",
+        tuple(error.number for error in errors[:8]),
+    )
+    lost = case.exchanges is not None and len(case.exchanges.lost) > 0
+    return Support(0.92 if lost else 0.55, (clue,), (), f"{what} unreachable")
+
+
+def link_down(case: Case) -> Support | None:
+    """The carrier went, or the board was silent for a while and went on as the same boot."""
+    gaps = outages(case)
+    carrier = case.evidence.carrier_changes
+    clues = []
+    if carrier:
+        clues.append(Clue(f"the bench link changed its carrier {carrier} times while packets were measured"))
+    links = [event for event in case.board_lines if event[1] in ("link down", "link up")]
+    downs = [at for at, text in links if text == "link down"]
+    if downs:
+        clues.append(Clue(f"the board reported `link down` {len(downs)} times on its console"))
+    clues += [
+        Clue(
+            f"nothing came from the board for {gap.length_ns / 1e9:.3f} s from {gap.start_ns / 1e9:.3f} s on; "
+            f"{gap.unanswered} requests were not answered",
+            gap.frames,
+        )
+        for gap in gaps
+        if not gap.ends_the_capture
+    ]
+    hole = _hole(case)
+    if hole is not None:
+        clues.append(hole)
+    if not clues:
+        return None
+    against = []
+    if len(case.boots) > 1:
+        against.append(Clue(f"the board restarted in between ({len(case.boots)} boot ids)"))
+    if case.info is not None and not carrier and not downs:
+        against.append(Clue("neither the bench link nor the board saw the carrier go"))
+    whole = [gap for gap in gaps if not gap.ends_the_capture]
+    score = 0.95 if carrier or downs else 0.93 if hole else 0.7 if whole else 0.3
+    if against:
+        score = 0.3
+    return Support(score, tuple(clues), tuple(against))
+
+
+def _hole(case: Case) -> Clue | None:
+    """A stretch without any request in which the Jetson went on sending: its requests never passed the capture."""
+    exchanges = case.exchanges
+    missing, rows = case.jetson_gaps
+    if exchanges is None or not len(rows) or np.count_nonzero(exchanges.answers.owner < 0):
+        return None
+    largest = int(np.argmax(missing))
+    row = int(rows[largest])
+    earlier = exchanges.asks.row[exchanges.asks.row < row]
+    if not len(earlier):
+        return None
+    silence = int(case.table.time_ns[row] - case.table.time_ns[earlier[-1]])
+    if missing[largest] < 3 or silence < 50_000_000 or missing[largest] < 0.8 * missing.sum():
+        return None
+    return Clue(
+        f"for {silence / 1e9:.3f} s no request passed the capture, although the Jetson's sequence went on "
+        f"by {missing[largest]}",
+        case.numbers([int(earlier[-1]), row]),
+    )
+
+
+RULES = (
+    Rule(
+        "fragment-lost",
+        "reassembly",
+        "board",
+        "A fragment of datagrams is missing",
+        "lone fragments",
+        "warm ARP up before the first large datagram (etharp_query), or set ARP_QUEUEING=1; prefer single frames",
+        first_fragment_lost,
+    ),
+    Rule(
+        "oversize-datagrams",
+        "reassembly",
+        "board",
+        "Datagrams are a little too large for one frame",
+        "two frames per datagram",
+        "send at most 1472 bytes of UDP payload and compare frames per second",
+        oversize,
+    ),
+    Rule(
+        "port-unreachable",
+        "ICMP",
+        "board",
+        "Nobody listens where the datagrams go",
+        "ICMP unreachable",
+        "compare the plan's port with the one in the board's banner; was the service started?",
+        icmp,
+    ),
+    Rule(
+        "link-down",
+        "ARP and link",
+        "link",
+        "The link to the board was down for a while",
+        "outage of one boot",
+        "watch `ip monitor link` and the PHY's link lamp; move the cable, then the port",
+        link_down,
+    ),
+)

@@ -1,0 +1,70 @@
+"""Retention: captures go by age and size, failing ones later; verdicts never."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from written_runs import Conditions, counted, write_run
+
+from rig.cli import main
+from rig.history.prune import captures, chosen, remove
+from rig.record import VERDICTS
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+NOW_MS = round(NOW.timestamp() * 1000)
+
+
+def run_of(records: Path, days: int, lost: int = 0, size: int = 1000) -> Path:
+    at = NOW - timedelta(days=days)
+    checks = [counted("no-loss", lost)]
+    return write_run(records, f"{at:%Y%m%dT%H%M%SZ}-{lost:06x}", at, "some-plan", checks, Conditions(capture=size))
+
+
+def gone(records: Path, **limits: float | None) -> list[str]:
+    told = {"days": 30.0, "failing_days": 180.0, "max_bytes": None} | limits
+    found = chosen(list(captures(records)), NOW_MS, **told)  # type: ignore[arg-type]
+    return [one.run.parent.name for one in found]
+
+
+def test_old_captures_go_and_failing_ones_stay_longer(tmp_path: Path) -> None:
+    old, failing, ancient = run_of(tmp_path, 31), run_of(tmp_path, 31, lost=1), run_of(tmp_path, 181, lost=2)
+    run_of(tmp_path, 29)
+    assert gone(tmp_path) == [ancient.parent.name, old.parent.name]
+    assert failing.parent.name not in gone(tmp_path)
+
+
+def test_the_oldest_green_go_first_until_the_rest_fits(tmp_path: Path) -> None:
+    failing = run_of(tmp_path, 9, lost=1, size=700)
+    oldest, middle, newest = (run_of(tmp_path, days, size=400) for days in (5, 3, 1))
+    assert gone(tmp_path, max_bytes=1500) == [oldest.parent.name]
+    assert gone(tmp_path, max_bytes=900) == [oldest.parent.name, middle.parent.name, newest.parent.name]
+    assert gone(tmp_path, max_bytes=0)[-1] == failing.parent.name
+
+
+def test_only_the_capture_goes(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 100)
+    before = {path.name for path in run.iterdir()}
+    for one in captures(tmp_path):
+        remove(one)
+    assert {path.name for path in run.iterdir()} == before - {"capture.pcapng"} | {"pruned.json"}
+    assert (run / VERDICTS).is_file()
+    assert list(captures(tmp_path)) == []
+
+
+def test_a_folder_that_is_no_set_is_left_alone(tmp_path: Path) -> None:
+    foreign = tmp_path / "mine" / "001-x"
+    foreign.mkdir(parents=True)
+    (foreign / "capture.pcapng").write_bytes(b"x")
+    (foreign / "run.json").write_text("{}")
+    assert list(captures(tmp_path)) == []
+
+
+def test_a_dry_run_removes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path, 4000)
+    assert main(["history", "prune", "--dry-run", "--records", str(tmp_path)]) == 0
+    assert "would remove" in capsys.readouterr().out
+    assert (run / "capture.pcapng").is_file()
+    main(["history", "prune", "--records", str(tmp_path)])
+    assert not (run / "capture.pcapng").exists()

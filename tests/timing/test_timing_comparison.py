@@ -1,0 +1,197 @@
+"""Comparisons between points: the run is the unit, and equal points are called different no more often than stated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from timing_captures import plan_of
+
+from rig.plan.bounds import DurationBound, RatioBound
+from rig.plan.model import Comparison, Plan
+from rig.plan.order import interleaved
+from rig.plan.proof import pairs_needed
+from rig.timing.comparison import compare, pair_up
+from rig.timing.evidence import Finding
+from rig.timing.limits import LimitSpec
+from rig.timing.metrics.measurement import INFINITE_NS
+from rig.timing.signed_rank import bounds, middle
+from rig.timing.verdict import CheckResult, PointResult, Verdict
+
+C95 = Fraction(95, 100)
+SLOWER = Comparison(of="time", a="old", b="new", difference=DurationBound(max="0 ns"))
+
+
+def a_run(value: int | None, *, verdict: Verdict = Verdict.PASS, voided: bool = False, e_ns: int = 0) -> PointResult:
+    voided_by = (Finding("capture-drops", "capture", "frames were dropped", ("time",)),) if voided else ()
+    compared = {} if value is None else {"p50": value, "mean": value}
+    check = CheckResult("time", "response_time", verdict, "", compared=compared, voided_by=voided_by)
+    return PointResult("made-by-hand", "", "emulated", e_ns, verdict, (check,))
+
+
+def judged(
+    old: Sequence[int | None], new: Sequence[int | None], comparison: Comparison = SLOWER, *, e_ns: int = 0
+) -> CheckResult:
+    runs = [("old", a_run(value, e_ns=e_ns)) for value in old] + [("new", a_run(value, e_ns=e_ns)) for value in new]
+    return result_of(runs, comparison)
+
+
+def result_of(runs: Sequence[tuple[str, PointResult]], comparison: Comparison = SLOWER) -> CheckResult:
+    plan = with_comparison(comparison)
+    bound = comparison.difference or comparison.ratio
+    key = "difference" if comparison.difference else "ratio"
+    specs = {"faster": [LimitSpec(key, bound, "x.plan.yaml", 30, 5)]} if bound else {}
+    (result,) = compare(plan, runs, specs)
+    return result
+
+
+def with_comparison(comparison: Comparison) -> Plan:
+    plan = plan_of({"time": {"response_time": {"request": "requests", "response": "answers"}}})
+    return plan.model_copy(update={"comparisons": {"faster": comparison}})
+
+
+# --- the interval -----------------------------------------------------------------------------------------------------
+
+
+def test_bounds_of_a_published_example() -> None:
+    # Hollander, Wolfe and Chicken, example 3.1 (Hamilton depression scale): n = 9, the 96 % two-sided interval is the
+    # 6th smallest and largest of 45 Walsh averages, because P[W+ <= 5] = 10/512 and P[W+ <= 6] = 14/512.
+    before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30]
+    after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29]
+    difference = [y - x for x, y in zip(before, after, strict=True)]
+    low, high = bounds(difference, Fraction(98, 100))
+    assert low == pytest.approx(-0.786, abs=5e-4)
+    assert high == pytest.approx(-0.010, abs=5e-4)
+    assert middle(difference) == pytest.approx(-0.46, abs=5e-3)
+
+
+def test_smallest_proofs() -> None:
+    assert [pairs_needed(Fraction(percent, 100)) for percent in (50, 90, 95, 99)] == [1, 4, 5, 7]
+    assert bounds([1.0] * 4, C95) == (None, None)
+    assert bounds([5, 1, 4, 2, 3], C95) == (1, 5)
+
+
+@pytest.mark.parametrize("n", [5, 6, 8, 11])
+def test_coverage_is_exact_over_all_signs(n: int) -> None:
+    """Of the 2^n equally likely signs of distinct differences, those whose lower bound exceeds 0 are at most 5 %."""
+    sizes = [2**i + i / 7 for i in range(n)]
+    above = sum(
+        (bounds([s * d for s, d in zip(signs, sizes, strict=True)], C95)[0] or 0) > 0
+        for signs in itertools.product((-1, 1), repeat=n)
+    )
+    assert 0 < above <= 2**n * 0.05
+
+
+def test_infinite_differences_have_bounds_too() -> None:
+    assert bounds([math.inf] * 5, C95) == (math.inf, math.inf)
+    low, high = bounds([1.0, 2.0, math.inf, math.inf, 3.0], C95)
+    assert (low, high) == (1.0, math.inf)
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [([90, 91, 92, 93, 94], "PASS"), ([110, 111, 112, 113, 114], "FAIL"), ([90, 110, 95, 105, 100], "INCONCLUSIVE")],
+)
+def test_difference_is_judged_over_pairs_of_runs(new: list[int], expected: str) -> None:
+    result = judged([100] * 5, new)
+    assert (str(result.verdict), result.n, result.of) == (expected, 5, "pairs of runs")
+
+
+def test_one_run_each_gives_a_difference_and_no_verdict() -> None:
+    told = judged([100], [130], Comparison(of="time", a="old", b="new"))
+    assert told.verdict is Verdict.SKIP
+    assert "+30 ns over 1 pair of" in told.reason
+    bounded = judged([100], [130])
+    assert bounded.verdict is Verdict.INCONCLUSIVE
+    assert "one run each shows a difference and proves nothing; 5 are needed (`repeat: 5`)" in bounded.reason
+
+
+def test_ratio_is_judged_in_logarithms() -> None:
+    faster = Comparison(of="time", a="old", b="new", ratio=RatioBound(max="90 %"))
+    assert str(judged([100, 200, 300, 400, 500], [80, 160, 240, 320, 400], faster).verdict) == "PASS"
+    assert str(judged([100, 200, 300, 400, 500], [95, 190, 285, 380, 475], faster).verdict) == "FAIL"
+    assert "80.00 %" in judged([100, 200, 300, 400, 500], [80, 160, 240, 320, 400], faster).reason
+
+
+def test_uncertainty_of_the_bench_is_a_guard_band() -> None:
+    assert str(judged([100] * 5, [92] * 5, e_ns=5).verdict) == "PASS"
+    assert str(judged([100] * 5, [92] * 5, e_ns=9).verdict) == "INCONCLUSIVE"
+    assert str(judged([100] * 5, [108] * 5, e_ns=9).verdict) == "INCONCLUSIVE"
+
+
+def test_runs_without_sound_evidence_take_their_pair_with_them() -> None:
+    runs = [("old", a_run(100)), ("new", a_run(90))] * 5
+    runs[3] = ("new", a_run(90, voided=True))
+    pairs = pair_up(SLOWER, runs)
+    assert (len(pairs.a), pairs.unusable) == (4, ("run 2 of new: frames were dropped",))
+    assert result_of(runs).verdict is Verdict.INCONCLUSIVE
+    runs[3] = ("new", a_run(None, verdict=Verdict.ERROR))
+    assert len(pair_up(SLOWER, runs).a) == 4
+
+
+def test_a_failed_run_still_has_a_figure() -> None:
+    runs = [("old", a_run(100)), ("new", a_run(INFINITE_NS, verdict=Verdict.FAIL))] * 5
+    result = result_of(runs)
+    assert result.verdict is Verdict.FAIL
+    assert "infinite" in result.reason
+
+
+def test_points_that_did_not_run_are_skipped() -> None:
+    assert result_of([("old", a_run(100))]).verdict is Verdict.SKIP
+
+
+# --- error rates ------------------------------------------------------------------------------------------------------
+
+
+def boots(rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
+    """Medians of runs of one firmware: boots vary by 3 %, now and then one is far slower."""
+    usual = 1e6 * np.exp(0.03 * rng.standard_normal(count))
+    return usual * np.where(rng.random(count) < 0.1, 1 + rng.exponential(0.5, count), 1)
+
+
+@pytest.mark.parametrize("repeat", [5, 6, 8])
+@pytest.mark.parametrize("as_ratio", [False, True])
+@pytest.mark.soak
+def test_equal_points_are_called_different_no_more_often_than_stated(
+    repeat: int, as_ratio: bool, repeats: Callable[[int, int], int]
+) -> None:
+    """Interleaved runs with a drift of 20 % over the set: FAIL and its mirror image, PASS of a strict bound."""
+    rng = np.random.default_rng(11)
+    trials = repeats(300, 10_000)
+    order = interleaved(["old", "new"], repeat)
+    bound = {"ratio": RatioBound(max="100 %")} if as_ratio else {"difference": DurationBound(max="0 ns")}
+    comparison = Comparison(of="time", a="old", b="new", **bound)
+    verdicts = []
+    for _ in range(trials):
+        values = boots(rng, 2 * repeat) * np.linspace(1, 1.2, 2 * repeat)
+        verdicts.append(
+            result_of([(point, a_run(int(v))) for point, v in zip(order, values, strict=True)], comparison).verdict
+        )
+    allowed = 0.05 * trials + 3 * math.sqrt(0.05 * 0.95 * trials)
+    assert verdicts.count(Verdict.FAIL) <= allowed
+    assert verdicts.count(Verdict.PASS) <= allowed
+
+
+@pytest.mark.soak
+def test_a_real_difference_is_found(repeats: Callable[[int, int], int]) -> None:
+    rng = np.random.default_rng(12)
+    trials = repeats(100, 2_000)
+    found = [judged(boots(rng, 8).astype(int), (boots(rng, 8) * 1.15).astype(int)).verdict for _ in range(trials)]
+    assert found.count(Verdict.FAIL) > 0.5 * trials
+    assert Verdict.PASS not in found
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def test_points_run_in_rounds_forwards_and_backwards_in_turn() -> None:
+    assert interleaved("abc", 3) == list("abccbaabc")
+    assert interleaved("ab", 1) == ["a", "b"]
