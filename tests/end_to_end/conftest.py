@@ -25,7 +25,7 @@ class Place:
         return self.folder / "records"
 
     def environment(self) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "RIG_"))}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "RIG_", "CI"))}
         return kept | {"XDG_STATE_HOME": str(self.folder / "state")}
 
     def rig(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -67,7 +67,9 @@ class Desk:
         return [sys.executable, "-m", "pytest", *own, *map(str, arguments)]
 
     def environment(self, **more: str) -> dict[str, str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "RIG_", "COV_"))}
+        # pytest prints more where it finds CI in its environment.
+        ours = ("PYTEST_", "RIG_", "COV_", "CI", "BUILD_NUMBER")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
         kept["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # what else is installed is no part of this, and takes time
         own = {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "COLUMNS": "120", "STUB_LOG": str(self.folder / "stub.log")}
         return kept | own | more
