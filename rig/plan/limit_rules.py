@@ -10,10 +10,11 @@ from rig.plan.bounds import AtMost, DurationBound, Limits
 from rig.plan.limits import bounds
 from rig.plan.metrics import DURATIONS, Loss, ResponseTime, Ttft
 from rig.plan.model import Check, Npu
-from rig.plan.proof import quantile, samples_needed
+from rig.plan.proof import quantile
 from rig.plan.subject import Complaint, Subject, requests_for, samples_of
 from rig.plan.units import format_ns, format_share
 from rig.plan.yaml_positions import Path
+from rig.timing.binomial import samples_needed
 
 
 def limit_complaints(subject: Subject, name: str, check: Check) -> Iterator[Complaint]:
@@ -144,10 +145,10 @@ def _provable(subject: Subject, path: Path, check: Check, limits: Limits) -> Ite
         return
     for key, bound in limits.percentiles.items():
         q = quantile(key)
-        for end, share in (("max", q), ("min", 1 - q)):
+        for end, beyond in (("max", 1 - q), ("min", q)):
             if getattr(bound, end) is None:
                 continue
-            needed = samples_needed(share, confidence)
+            needed = samples_needed(0, beyond, confidence)
             if needed > samples:
                 message = (
                     f"{end} of `{key}` can never be proven at {format_share(confidence)} confidence with {samples} "
