@@ -17,7 +17,7 @@ from rig.judging import check_wireshark, judge_comparisons, judge_record, metric
 from rig.plan.load import PlanFile, Point
 from rig.plan.order import interleaved
 from rig.progress import Progress
-from rig.record import VERDICTS, RunSet, load_run, runs_of, write_atomic
+from rig.record import VERDICTS, RunSet, comparisons_file, load_run, runs_of, write_atomic
 from rig.run import run_point, title
 from rig.session import Rig
 from rig.timing.comparison import COMPARISON
@@ -43,7 +43,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Compared:
-    """One comparison over a plan's runs of one set. title: as pytest spells it, `plan::comparison`."""
+    """One comparison over a plan's runs of one set on one bench. title: as pytest spells it, `plan::comparison`."""
 
     title: str
     result: CheckResult
@@ -138,12 +138,19 @@ class Campaign:
             return self._without_run(plan_file, point, Verdict.ERROR, f"{error.side} failed: {error.what}", error)
         return Judged(name, result, outcome(result, point.plan.expect), record.directory)
 
-    def compare(self, plan_file: PlanFile, runs: Sequence[tuple[Point, Judged]]) -> PointResult:
-        """Judge the plan's comparisons over its records of the set, and keep that in `comparisons-<plan>.json` there.
+    def compare(self, plan_file: PlanFile, runs: Sequence[tuple[Point, Judged]]) -> list[Compared]:
+        """Judge the plan's comparisons over its records of this bench in the set, and keep the result beside them.
 
         runs: those of this campaign, in the order in which they ran. Records of the same plan that are in the set
         besides, as of a worker that crashed, count as they do offline. A RigError becomes ERROR.
         """
+        plan = plan_file.plan
+        return [
+            Compared(f"{plan.plan}::{check.check}", check, outcome_of_comparison(check, plan.expect))
+            for check in self._compared(plan_file, runs).checks
+        ]
+
+    def _compared(self, plan_file: PlanFile, runs: Sequence[tuple[Point, Judged]]) -> PointResult:
         results = {judged.record: judged.result for _, judged in runs if judged.record is not None}
         try:
             found = set_comparisons(list(self._records_of(plan_file, results)))
@@ -151,7 +158,7 @@ class Campaign:
                 made = [(point.name, judged.result) for point, judged in runs if judged.record is not None]
                 return judge_comparisons(plan_file, made)
             [compared] = found
-            path = self.runs().directory / f"comparisons-{plan_file.plan.plan}.json"
+            path = comparisons_file(self.runs().directory, compared.plan, self._opener.file.bench)
             write_atomic(path, compared.to_json().encode())
         except RigError as error:
             checks = [(name, COMPARISON) for name in plan_file.plan.comparisons]
@@ -164,7 +171,8 @@ class Campaign:
         self, plan_file: PlanFile, results: Mapping[Path, PointResult]
     ) -> Iterator[tuple[Path, PointResult]]:
         for record in runs_of(self._runs.directory) if self._runs else []:
-            if load_run(record).plan_sha256 == plan_file.sha256:
+            info = load_run(record)
+            if (info.plan_sha256, info.bench["bench"]) == (plan_file.sha256, self._opener.file.bench):
                 yield record, results[record] if record in results else judge_record(record)[0]
 
     def _without_run(
@@ -233,14 +241,7 @@ class PlanRuns:
 
     def compared(self) -> list[Compared]:
         """The plan's comparisons, once its points are over."""
-        plan = self._plan_file.plan
-        if not plan.comparisons:
-            return []
-        result = self._campaign.compare(self._plan_file, self._done)
-        return [
-            Compared(f"{plan.plan}::{check.check}", check, outcome_of_comparison(check, plan.expect))
-            for check in result.checks
-        ]
+        return self._campaign.compare(self._plan_file, self._done) if self._plan_file.plan.comparisons else []
 
     def _drop(self, point: Point) -> None:
         self._pending = [one for one in self._pending if one.name != point.name]

@@ -5,20 +5,29 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from typing import Final, Literal, get_args
 
 from rig.board.report import BootFailure
 from rig.deadline import Deadline
-from rig.errors import RigError
+from rig.errors import InternalError, RigError
 from rig.progress import Progress
 from rig.record import Phase, RunRecord
 
+PhaseName = Literal["preflight", "flash", "capture", "boot", "engine", "network", "traffic", "drain", "collect"]
+PHASES: Final[tuple[PhaseName, ...]] = get_args(PhaseName)
+"""In the order in which a run goes through them; one that failed goes on with `drain`."""
+
 
 class PhaseInProgress:
-    """What the body of a phase sees: its deadline, and the note that its line will carry."""
+    """What the body of a phase sees: its deadline, and what its line will say.
+
+    warnings: one line each, shown below it: what may spoil this run or a later one, and what to do about it.
+    """
 
     def __init__(self, deadline: Deadline, progress: Progress) -> None:
         self.deadline = deadline
         self.note = ""
+        self.warnings: list[str] = []
         self._progress = progress
 
     def update(self, text: str) -> None:
@@ -36,11 +45,12 @@ class Phases:
         self._progress = progress
 
     @contextlib.contextmanager
-    def phase(self, name: str, budget_s: float) -> Iterator[PhaseInProgress]:
+    def phase(self, name: PhaseName, budget_s: float) -> Iterator[PhaseInProgress]:
         """Run a block as the phase `name`, at most `budget_s` s, and write run.json when it ends."""
         began = time.monotonic_ns()
         current = PhaseInProgress(Deadline.after(budget_s), self._progress)
-        self._progress.phase_begins(name)
+        shown = f"{name:<10} {PHASES.index(name) + 1}/{len(PHASES)}"
+        self._progress.phase_begins(shown)
         outcome = "failed"
         try:
             yield current
@@ -52,10 +62,14 @@ class Phases:
         finally:
             took = time.monotonic_ns() - began
             self._record.info.phases.append(
-                Phase(name, began - self.start_ns, took, int(budget_s * 1e9), outcome, current.note)
+                Phase(name, began - self.start_ns, took, int(budget_s * 1e9), outcome, current.note, current.warnings)
             )
-            self._record.save()
-            self._progress.phase_ends(name, took / 1e9, outcome, current.note)
+            # A full disk shows where the evidence is written; the record's end has room of its own.
+            with contextlib.suppress(InternalError):
+                self._record.save()
+            self._progress.phase_ends(shown, took / 1e9, outcome, current.note)
+            for warning in current.warnings:
+                self._progress.warn(warning)
 
 
 def _what_ended_it(error: BaseException) -> str:

@@ -13,7 +13,7 @@ REDRAW_S = 0.1
 
 
 class Progress(Protocol):
-    """Receives what happens; never raises, never slows a phase."""
+    """Receives what happens; never raises, never slows a phase. name: of a phase, with its number where it has one."""
 
     def run_begins(self, title: str) -> None: ...
 
@@ -23,6 +23,9 @@ class Progress(Protocol):
         """How far the phase that runs now has come, such as `12.0 of 28.4 KiB, 18 KiB/s, 1 s left`."""
 
     def phase_ends(self, name: str, seconds: float, outcome: str, note: str) -> None: ...
+
+    def warn(self, text: str) -> None:
+        """Something to see to that ends no run. To be shown once, however many runs find it."""
 
 
 ERASE = "\r\x1b[K"
@@ -38,6 +41,10 @@ def phase_line(name: str, seconds: float, outcome: str, note: str) -> str:
     """What stays of a phase that is over."""
     mark = "" if outcome == "ok" else f"{outcome.upper()}  "
     return f"  {name:<16} {seconds:6.2f} s  {mark}{note}".rstrip()
+
+
+def warning_line(text: str) -> str:
+    return f"  {'warning':<16} {text}"
 
 
 def reading_progress(path: Path, stream: TextIO) -> Callable[[int, int], None] | None:
@@ -73,6 +80,9 @@ class SilentProgress:
     def phase_ends(self, name: str, seconds: float, outcome: str, note: str) -> None:
         pass
 
+    def warn(self, text: str) -> None:
+        pass
+
 
 class TextProgress:
     """Prints to a stream; on a terminal the running phase is shown on a line that the finished one replaces."""
@@ -82,6 +92,7 @@ class TextProgress:
         self._live = stream.isatty()
         self._phase = ""
         self._shown_at = 0.0
+        self._warned: set[str] = set()
 
     def run_begins(self, title: str) -> None:
         self._print(title)
@@ -97,6 +108,11 @@ class TextProgress:
 
     def phase_ends(self, name: str, seconds: float, outcome: str, note: str) -> None:
         self._print(phase_line(name, seconds, outcome, note))
+
+    def warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._print(warning_line(text))
 
     def _print(self, line: str) -> None:
         self._write((ERASE if self._live else "") + line + "\n")

@@ -30,6 +30,9 @@ from rig.errors import InternalError
 SCHEMA = "rig.run/1"
 SET_SCHEMA = "rig.set/1"
 VERDICTS = "verdicts.json"
+COMPARISONS = "comparisons-"
+RESERVE = 1 << 18
+"""Bytes held back for the end of a record: run.json and the verdicts take a tenth of it."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -43,9 +46,13 @@ def write_atomic(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise InternalError(
-            f"cannot write {path}: {error.strerror}", hint="make room, or choose another folder with --record-dir"
-        ) from error
+        raise no_room(path, error) from error
+
+
+def no_room(path: Path, error: OSError) -> InternalError:
+    return InternalError(
+        f"cannot write {path}: {error.strerror}", hint="make room, or choose another folder with --record-dir"
+    )
 
 
 def to_json(value: Any) -> bytes:
@@ -70,6 +77,7 @@ class Phase:
     outcome: str
     """`ok`, `failed` or `skipped`."""
     note: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -106,10 +114,11 @@ class RunInfo:
 
 
 class RunRecord:
-    """The directory of one run while it is written."""
+    """The directory of one run while it is written. It holds room back so that a full disk can still be told of."""
 
     def __init__(self, directory: Path, info: RunInfo) -> None:
         self.directory = directory
+        self._reserve = directory / ".reserve"
         self.info = info
         self.capture = directory / "capture.pcapng"
         self.board_log = directory / "board.log"
@@ -120,8 +129,17 @@ class RunRecord:
         """Write run.json as it is now; called after every phase, so that a killed run can be read."""
         write_atomic(self.directory / "run.json", to_json(asdict(self.info)))
 
+    def hold_room(self) -> None:
+        """Take RESERVE bytes of the disk until `seal`; InternalError when they are not there."""
+        try:
+            with self._reserve.open("wb") as stream:
+                os.posix_fallocate(stream.fileno(), 0, RESERVE)
+        except OSError as error:
+            raise no_room(self._reserve, error) from error
+
     def seal(self, outcome: str) -> None:
-        """Note the end, and size and checksum of every file, then save."""
+        """Note the end, and size and checksum of every file, then save, into the room that was held back."""
+        self._reserve.unlink(missing_ok=True)
         self.info.outcome = outcome
         self.info.ended_utc = utc_now()
         self.info.files = {
@@ -176,6 +194,7 @@ class RunSet:
         write_atomic(directory / "plan.yaml", plan_text)
         write_atomic(directory / "bench.yaml", bench_text.encode())
         record = RunRecord(directory, info)
+        record.hold_room()
         record.save()
         return record
 
@@ -194,6 +213,17 @@ def load_run(directory: Path) -> RunInfo:
         raise InternalError(f"cannot read {path}: {error.strerror}", hint=hint) from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InternalError(f"{path} is not a run record: {error}", hint=hint) from error
+
+
+def comparisons_file(directory: Path, plan: str, bench: str) -> Path:
+    """Where a set keeps what was judged of a plan's comparisons on one bench; neither name has a dot in it."""
+    return directory / f"{COMPARISONS}{plan}.{bench}.json"
+
+
+def from_here(path: Path) -> Path:
+    """Relative inside the current directory, else absolute: a line that is copied works either way."""
+    path = path.resolve()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def runs_of(path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rig.board.board import Board
     from rig.board.flash.flasher import Progress as FlashProgress
     from rig.board.image import Image
+    from rig.board.report import Observation
     from rig.capture.clock import ClockWatch
     from rig.capture.recorder import Recorder
     from rig.jetson.runs import RemoteRun
@@ -142,7 +143,8 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
             info.nic = rig.nics([link.name for link in links], phase.deadline)
             jetson = rig.jetson(phase.deadline)
             info.jetson["host"] = host_state(jetson, phase.deadline)
-            preflight(Site.of(rig, jetson, ROOT, record.directory, phase.deadline))
+            site = Site.of(rig, jetson, ROOT, record.directory.parents[1], phase.deadline)
+            phase.warnings = preflight(site)
             board = ends.enter_context(rig.board(record.board_log, phases.start_ns))
             phase.note = (
                 f"board on {bench.board.serial.port}, Jetson {bench.jetson.user}@{bench.jetson.host}, "
@@ -151,7 +153,7 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
 
             # Sweeps what dead runs left, and takes the lease. The engine loads while the board is flashed: the phase
             # `engine` waits for what is left of it.
-            spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=_owner())
+            spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=owner())
             runner = ends.enter_context(start_run(jetson, spec, phase.deadline))
 
         with phases.phase("flash", FLASH_S) as phase:
@@ -210,10 +212,18 @@ def _measure(
             _require_carrier(rig, phase.note, phase.deadline)
 
     with phases.phase("traffic", traffic_bound_s(plan.inference)) as phase:
+
+        def watch(counts: Mapping[str, int]) -> None:
+            recorder.check()
+            phase.update(_traffic_note(plan, counts))
+
         with rig.impaired(list(plan.impairment)):
             runner.go(phase.deadline)
-            done = runner.wait_done(phase.deadline)
+            done = runner.wait_done(phase.deadline, watch)
         phase.note = _traffic_note(plan, done["counts"])
+        gave_up = runner.phases.get("gave-up")
+        if gave_up:
+            phase.note += f", then given up: {gave_up['silent']} in a row without an answer"
         recorder.check()
 
 
@@ -285,8 +295,9 @@ def _bring_home(
     info = record.info
     fetch_s = FETCH_S if rig.bench.capture.point == "jetson" else 0.0
     with phases.phase("drain", min(DRAIN_S + CAPTURE_S + fetch_s, budget.left())) as phase:
+        end_answered = bool(runner.phases.get("end-sentinel", {}).get("answered"))
         with contextlib.suppress(RigError):
-            recorder.drain(phase.deadline.at_most(DRAIN_S + fetch_s))
+            recorder.drain(phase.deadline.at_most(DRAIN_S + fetch_s), end_answered=end_answered)
         report = recorder.stop(phase.deadline)
         clock.stop()
         info.clock = recorder.clock or clock.summary()
@@ -294,15 +305,23 @@ def _bring_home(
         phase.note = f"{report.frames} frames, {'?' if report.dropped is None else report.dropped} dropped"
     with phases.phase("collect", min(COLLECT_S, budget.left())) as phase:
         info.relay = rig.relay_counters()
-        observed = {entry["t_ns"]: entry for entry in info.board.get("observations", [])}
-        observed |= {one.t_ns: asdict(one) for one in board.observations()}
-        info.board["observations"] = [observed[t_ns] for t_ns in sorted(observed)]
+        observed = all_observations(info.board.get("observations", []), board.observations())
+        info.board["observations"] = observed
         runner.abort(phase.deadline)
         collected = runner.collect(record.jetson_events, phase.deadline)
         if board.is_ours and info.board.get("boot"):
             _ask_board(board, record, phase.deadline.at_most(ANSWER_S))
         rig.require_whole()
         phase.note = f"runner: {collected.reason}" + (f", {len(observed)} board events" if observed else "")
+
+
+def all_observations(recorded: Sequence[dict[str, Any]], seen: Sequence[Observation]) -> list[dict[str, Any]]:
+    """What is in the record already (`no-boot`, which ended the run) and what the board has seen, once each, in order.
+
+    A FAULT line and the banner after it may come in one read, and then have one time.
+    """
+    added = [one for one in map(asdict, seen) if one not in recorded]
+    return sorted([*recorded, *added], key=lambda one: one["t_ns"])
 
 
 def _require_carrier(rig: Rig, answered: str, deadline: Deadline) -> None:
@@ -327,6 +346,7 @@ def _require_carrier(rig: Rig, answered: str, deadline: Deadline) -> None:
 def _ask_board(board: Board, record: RunRecord, deadline: Deadline) -> None:
     """Counters and telemetry. A console that no longer answers is an observation of the board, for `alive` to judge."""
     from rig.board.console import ConsoleSilentError
+    from rig.board.report import Observation
     from rig.board.serial_port import BoardLostError
 
     try:
@@ -338,7 +358,8 @@ def _ask_board(board: Board, record: RunRecord, deadline: Deadline) -> None:
         record.info.board["silent"] = error.what
         if isinstance(error, ConsoleSilentError):
             detail = f"the board has fallen silent: {error.what}"
-            record.info.board["observations"].append({"kind": "silent", "detail": detail, "t_ns": time.monotonic_ns()})
+            silent = Observation("silent", detail, time.monotonic_ns())
+            record.info.board["observations"].append(asdict(silent))
         return
     record.info.board["telemetry_dropped"] = telemetry.dropped
     lines = (json.dumps(asdict(event), sort_keys=True) + "\n" for event in telemetry.events)
@@ -374,5 +395,6 @@ def _describe_image(image: Image, plan: Plan, firmware: Path | None) -> dict[str
     }
 
 
-def _owner() -> str:
+def owner() -> str:
+    """Who a lease is told to belong to."""
     return f"{os.environ.get('USER') or os.getuid()}@{socket.gethostname()}"

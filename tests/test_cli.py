@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,10 @@ def test_the_worst_verdict_decides_the_exit_code(verdicts: list[Verdict], code: 
 
 @pytest.mark.parametrize(
     "command",
-    ["", "check", "run", "judge", "flash", "bench", "bench up", "bench impair", "bench status"],
+    [
+        *("", "check", "run", "judge", "triage", "flash", "doctor", "nightly", "history"),
+        *("bench", "bench up", "bench impair", "bench status", "bench calibrate"),
+    ],
 )
 def test_every_command_teaches_by_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -45,6 +50,31 @@ def test_every_command_teaches_by_example(command: str, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert "exit codes" in printed or command == "bench"
     assert "examples:" in printed or command in ("", "bench")
+
+
+def test_describing_the_commands_loads_nothing_that_only_some_of_them_need() -> None:
+    heavy = ("json", "numpy", "paramiko", "pydantic", "rich", "scapy", "serial", "yaml")
+    script = f"import sys, rig.cli.parser as p; p.make_parser(); print(*sorted(set({heavy}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_the_package_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rig.cli", "check", "testplans/copy-latency.plan.yaml"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout[:4]) == (0, b"ok  ")
+
+
+@pytest.mark.parametrize(("before", "ends"), [("IGN", False), ("DFL", True)])
+def test_a_lost_terminal_ends_a_command_unless_it_runs_under_nohup(before: str, ends: bool) -> None:
+    script = (
+        "import signal as s; from rig.cli import main; from rig.interrupts import interrupt\n"
+        f"s.signal(s.SIGHUP, s.SIG_{before}); main(['check', 'testplans/copy-latency.plan.yaml'])\n"
+        "print([s.getsignal(one) is interrupt for one in (s.SIGINT, s.SIGTERM, s.SIGHUP)])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str([True, True, ends])
 
 
 def test_check_lists_every_fault_of_every_file_and_ends_with_2(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
+from rig.board.report import Observation
 from rig.errors import InternalError
 from rig.phases import Phases
-from rig.progress import SilentProgress
+from rig.progress import SilentProgress, live_line
 from rig.record import RunInfo, RunSet, load_run, runs_of, sha256_file, write_atomic
 
 
@@ -44,6 +49,33 @@ def test_sealing_lists_size_and_checksum_of_every_other_file(tmp_path: Path) -> 
     assert files["board.log"] == {"bytes": 10, "sha256": sha256_file(record.board_log)}
 
 
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(4096))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a small disk needs root")
+def test_a_full_disk_leaves_room_for_the_end_of_a_record(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], check=True)
+    try:
+        record = RunSet.create(tmp_path, []).new_run(info(), b"plan: p\n", "")
+        phases = Phases(record, SilentProgress())
+        with pytest.raises(OSError, match="No space"), phases.phase("traffic", 5):
+            fill(record.capture)
+        record.seal("error")
+        read = load_run(record.directory)
+        assert (read.outcome, [one.outcome for one in read.phases]) == ("error", ["failed"])
+        assert read.files["capture.pcapng"]["bytes"] > 500_000
+        assert not list(record.directory.glob(".*"))
+        (tmp_path / "filler").write_bytes(bytes(100_000))
+        runs = RunSet.create(tmp_path, [])
+        with pytest.raises(InternalError, match=r"cannot write .*\.reserve: No space"):
+            runs.new_run(info(), b"", "")
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
 def test_a_failed_phase_stands_in_the_record_with_its_reason(tmp_path: Path) -> None:
     record = RunSet.create(tmp_path, []).new_run(info(), b"", "")
     phases = Phases(record, SilentProgress())
@@ -60,6 +92,45 @@ def test_a_failed_phase_stands_in_the_record_with_its_reason(tmp_path: Path) -> 
         ("flash", "failed", "no space"),
         ("drain", "failed", "ValueError"),
     ]
+
+
+def test_every_kind_of_observation_is_documented() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "record.md").read_text()
+    section = text.partition("### board.observations")[2].partition("\n###")[0]
+    assert set(re.findall(r"^\| `(\S+)` \|", section, re.M)) == set(get_args(get_type_hints(Observation)["kind"]))
+
+
+class _Heard(SilentProgress):
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, ...]] = []
+
+    def phase_begins(self, name: str) -> None:
+        self.lines.append(("begins", name))
+
+    def phase_ends(self, name: str, seconds: float, outcome: str, note: str) -> None:
+        self.lines.append(("ends", name))
+
+    def warn(self, text: str) -> None:
+        self.lines.append(("warning", text))
+
+
+def test_phases_are_numbered_and_their_warnings_follow_them_and_stay_in_the_record(tmp_path: Path) -> None:
+    record = RunSet.create(tmp_path, []).new_run(info(), b"", "")
+    heard = _Heard()
+    phases = Phases(record, heard)
+    with phases.phase("preflight", 5) as phase:
+        phase.warnings = ["disk: 1 GiB free (fix: make room)"]
+    with phases.phase("collect", 5):
+        pass
+    assert heard.lines == [
+        ("begins", "preflight  1/9"),
+        ("ends", "preflight  1/9"),
+        ("warning", "disk: 1 GiB free (fix: make room)"),
+        ("begins", "collect    9/9"),
+        ("ends", "collect    9/9"),
+    ]
+    assert [one.warnings for one in load_run(record.directory).phases] == [["disk: 1 GiB free (fix: make room)"], []]
+    assert {len(live_line(name, "")) for what, name in heard.lines if what == "begins"} == {len(live_line("read", ""))}
 
 
 def test_point_names_cannot_leave_the_set(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 END, LEFT, FULL, NO_MEMORY = range(4)
 CAP_LEN, PAYLOAD_CAP, INTERFACE = 1, 2, 4
 MAX_VLANS: Final = 4
+NOT_LISTED: Final = -1
 SOURCES: Final = (
     "kernel.h",
     "state.h",
@@ -176,12 +177,13 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     """Set the prototypes of a built kernel."""
     pointer = ctypes.POINTER
     for name, result, arguments in (
-        ("rig_kernel_new", _POINTER, []),
+        ("rig_kernel_new", _POINTER, [_U32]),
         ("rig_kernel_free", None, [_POINTER]),
         ("rig_add_interface", ctypes.c_int, [_POINTER, _I32, _U64, _U64, _I64]),
         ("rig_get_interface", ctypes.c_int, [_POINTER, _U32, pointer(InterfaceState)]),
         ("rig_find_flow", _I32, [_POINTER, pointer(Flow)]),
         ("rig_flows", pointer(Flow), [_POINTER, pointer(_U32)]),
+        ("rig_not_listed", _U64, [_POINTER]),
         ("rig_put", ctypes.c_int, [_POINTER, pointer(Columns), pointer(Row)]),
         ("rig_read_pcapng", ctypes.c_int, [_POINTER, _POINTER, _U64, pointer(Cursor), pointer(Columns)]),
         ("rig_tokens_v2", _U64, [pointer(Payloads), _POINTER, pointer(TokenColumns)]),

@@ -61,7 +61,7 @@ static inline enum rig_decoded transport(rig_kernel *kernel, const uint8_t *fram
     }
     flow->proto = row->proto;
     row->flow = rig_find_flow(kernel, flow);
-    if (row->flow < 0)
+    if (row->flow == RIG_NO_ROOM)
         return OUT_OF_MEMORY;
     int64_t payload = length - header;
     int64_t payload_cap = least(payload, held - header);

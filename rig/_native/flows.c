@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-rig_kernel *rig_kernel_new(void) {
+rig_kernel *rig_kernel_new(uint32_t max_flows) {
     rig_kernel *kernel = calloc(1, sizeof *kernel);
     if (kernel == NULL)
         return NULL;
+    kernel->max_flows = max_flows < INT32_MAX ? max_flows : INT32_MAX;
     kernel->slot_mask = 255;
     kernel->slots = calloc(kernel->slot_mask + 1, sizeof *kernel->slots);
     if (kernel->slots == NULL) {
@@ -94,13 +95,15 @@ int32_t rig_find_flow(rig_kernel *kernel, const rig_flow *flow) {
         }
         at = (at + 1) & kernel->slot_mask;
     }
-    if (kernel->flow_count == INT32_MAX)
-        return -1;
+    if (kernel->flow_count == kernel->max_flows) {
+        kernel->not_listed++;
+        return RIG_NOT_LISTED;
+    }
     if (kernel->flow_count == kernel->flow_room) {
         uint32_t room = kernel->flow_room ? kernel->flow_room * 2 : 64;
         rig_flow *grown = realloc(kernel->flows, room * sizeof *grown);
         if (grown == NULL)
-            return -1;
+            return RIG_NO_ROOM;
         kernel->flows = grown;
         kernel->flow_room = room;
     }
@@ -110,7 +113,7 @@ int32_t rig_find_flow(rig_kernel *kernel, const rig_flow *flow) {
     found = kernel->flow_count++;
     kernel->slots[at] = found + 1;
     if (kernel->flow_count > kernel->slot_mask / 2 && grow_slots(kernel) != 0)
-        return -1;
+        return RIG_NO_ROOM;
 remember:
     kernel->recent[1] = kernel->recent[0];
     kernel->recent[0] = found;
@@ -120,4 +123,8 @@ remember:
 const rig_flow *rig_flows(const rig_kernel *kernel, uint32_t *count) {
     *count = kernel->flow_count;
     return kernel->flows;
+}
+
+uint64_t rig_not_listed(const rig_kernel *kernel) {
+    return kernel->not_listed;
 }

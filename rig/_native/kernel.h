@@ -95,10 +95,13 @@ typedef struct {
 
 typedef struct rig_kernel rig_kernel;
 
+enum { RIG_NOT_LISTED = -1, RIG_NO_ROOM = -2 }; /* in place of a flow's index */
+
 /* Which sources the library was built from: RIG_SOURCES, which the build defines. */
 uint32_t rig_sources(void);
 
-rig_kernel *rig_kernel_new(void);
+/* max_flows: packets of further flows belong to none. */
+rig_kernel *rig_kernel_new(uint32_t max_flows);
 void rig_kernel_free(rig_kernel *kernel);
 
 /* Add an interface. A tick is `multiple` ns, or 10^9 / ticks_per_s of them where that is 0; both 0: its frames are left
@@ -107,10 +110,13 @@ int rig_add_interface(rig_kernel *kernel, int32_t linktype, uint64_t multiple, u
                       int64_t offset_ns);
 int rig_get_interface(const rig_kernel *kernel, uint32_t index, rig_interface_state *state);
 
-/* The index of a flow, which is added if it is new; -1 without memory. */
+/* The index of a flow, which is added if it is new; RIG_NOT_LISTED, which is counted, or RIG_NO_ROOM without memory. */
 int32_t rig_find_flow(rig_kernel *kernel, const rig_flow *flow);
 /* All flows in the order of their first packets; valid until one is added. */
 const rig_flow *rig_flows(const rig_kernel *kernel, uint32_t *count);
+
+/* How often a flow was one too many. */
+uint64_t rig_not_listed(const rig_kernel *kernel);
 
 /* Append one row. RIG_END, or RIG_FULL. */
 int rig_put(rig_kernel *kernel, rig_columns *columns, const rig_row *row);

@@ -16,7 +16,8 @@ struct rig_kernel {
     interface_t *interfaces;
     uint32_t interface_count, interface_room;
     rig_flow *flows;
-    uint32_t flow_count, flow_room;
+    uint32_t flow_count, flow_room, max_flows;
+    uint64_t not_listed;
     uint32_t *slots; /* open addressing: index + 1 of a flow, 0 for empty */
     uint32_t slot_mask;
     uint32_t recent[2]; /* the flows of the last packets: traffic goes to and fro */

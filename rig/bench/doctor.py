@@ -88,6 +88,7 @@ CHECKS: Final = (
     Check("nic-journal", CaptureError, capture.nic_journal, "bench"),
     Check("jetson-lease", JetsonError, jetson.lease, "session"),
     Check("bench-route", JetsonError, routes.bench_route, "session", preflight=True),
+    Check("mac-addresses", BenchError, routes.mac_addresses, "session"),
     Check("management-route", JetsonError, routes.management_route, "session"),
     Check("engine", JetsonError, jetson.engine, "session"),
     Check("models", JetsonError, jetson.models, "session"),
@@ -111,13 +112,18 @@ def examine(site: Site) -> Generator[tuple[Check, Finding], None, None]:
             yield check, _look(check, site)
 
 
-def preflight(site: Site) -> None:
-    """The quick part, for every run: raises the error of the side that fails."""
+def preflight(site: Site) -> list[str]:
+    """The quick part, for every run: its warnings, one line each; raises the error of the side that fails."""
+    warnings = []
     for check in CHECKS:
         if check.preflight:
             finding = _look(check, site)
             if finding.state == "fail":
                 raise check.side(finding.found, hint=finding.fix or None)
+            if finding.state == "warn":
+                fix = "; ".join(line.strip() for line in finding.fix.splitlines())
+                warnings.append(f"{check.name}: {finding.found} (fix: {fix})")
+    return warnings
 
 
 def rendered(check: Check, finding: Finding, *, colour: bool) -> str:

@@ -56,7 +56,7 @@ class BenchLease:
         stream.truncate(0)
         json.dump(
             {
-                "user": getpass.getuser(),
+                "user": _user(),
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
                 "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -75,6 +75,13 @@ class BenchLease:
             self._file.truncate(0)
             self._file.close()
             self._file = None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an id without an account, as containers have them
+        return f"uid {os.getuid()}"
 
 
 def _holder(content: str) -> str:

@@ -16,9 +16,9 @@ class BoardSilentError(BoardError):
 
 @dataclass(frozen=True)
 class Observation:
-    """Something that the check `alive` fails on. kind: `no-boot`, `fault`, `reboot`; t_ns: CLOCK_MONOTONIC."""
+    """Something that the check `alive` fails on; docs/record.md says what the kinds are. t_ns: CLOCK_MONOTONIC."""
 
-    kind: Literal["no-boot", "fault", "reboot"]
+    kind: Literal["no-boot", "fault", "reboot", "silent"]
     detail: str
     t_ns: int
 

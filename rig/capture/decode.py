@@ -61,21 +61,30 @@ class Decoded(NamedTuple):
     first_ns: int
 
 
+MAX_FLOWS: Final = 1_000_000
+"""More flows than that are not told apart: each takes memory, and scans or spoofed addresses make one per packet."""
+
+
 class Decoder:
     """Decodes frames one by one; remembers flows and open fragments."""
 
     def __init__(self) -> None:
         self.flows: list[FlowKey] = []
+        self.not_listed = 0
+        """Packets of further flows than `MAX_FLOWS`."""
         self.joined = bytearray()
         """Payloads of datagrams that came in fragments."""
         self.joiner = Joiner()
         self._by_bytes: dict[tuple[tuple[int, ...], bytes, bytes, int, int, int], int] = {}
 
     def flow(self, vlans: tuple[int, ...], src: bytes, dst: bytes, proto: int, srcport: int, dstport: int) -> int:
-        """Index of the flow in `flows`; src and dst are 4 or 16 bytes."""
+        """Index of the flow in `flows`, -1 where it is one too many; src and dst are 4 or 16 bytes."""
         key = (vlans, src, dst, proto, srcport, dstport)
         index = self._by_bytes.get(key)
         if index is None:
+            if len(self.flows) == MAX_FLOWS:
+                self.not_listed += 1
+                return -1
             index = self._by_bytes[key] = len(self.flows)
             self.flows.append(flow_key(*key))
         return index

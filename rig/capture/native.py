@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from rig import _native
+from rig.capture import decode
 from rig.capture.decode import Decoder, flow_key
 from rig.capture.frames import Buffer, Interface, Parser
 from rig.capture.pcap import PcapParser
@@ -37,7 +38,7 @@ def read_rows(library: ctypes.CDLL, data: Buffer, parser: Parser, progress: Prog
 
 @contextmanager
 def _kernel(library: ctypes.CDLL) -> Iterator[int]:
-    kernel = library.rig_kernel_new()
+    kernel = library.rig_kernel_new(decode.MAX_FLOWS)
     if not kernel:
         raise MemoryError
     try:
@@ -109,6 +110,7 @@ class _Reading:
             joined=self._decoder.joined,
             untimed=self._untimed,
             incomplete=self._decoder.joiner.incomplete,
+            not_listed=int(self._library.rig_not_listed(self._kernel)),
             in_order=not counted.unsorted,
             cut=Cut(counted.cut, counted.cut_number, counted.cut_cap_len, counted.cut_wire_len)
             if counted.cut
@@ -179,9 +181,12 @@ class _Decoder(Decoder):
     def flow(self, vlans: tuple[int, ...], src: bytes, dst: bytes, proto: int, srcport: int, dstport: int) -> int:
         if len(vlans) > _native.MAX_VLANS:
             key = (vlans, src, dst, proto, srcport, dstport)
-            if key not in self._deep:
-                self._deep[key] = self._find(_native.Flow())
-            return self._deep[key]
+            index = self._deep.get(key)
+            if index is None:
+                index = self._find(_native.Flow())
+                if index >= 0:
+                    self._deep[key] = index
+            return index
         flow = _native.Flow(srcport=srcport, dstport=dstport, vlan_count=len(vlans), address_size=len(src), proto=proto)
         flow.vlans[: len(vlans)] = vlans
         flow.src[: len(src)] = src
@@ -214,7 +219,7 @@ class _Decoder(Decoder):
 
     def _find(self, flow: _native.Flow) -> int:
         index = int(self._library.rig_find_flow(self._kernel, flow))
-        if index < 0:
+        if index < _native.NOT_LISTED:
             raise MemoryError
         return index
 

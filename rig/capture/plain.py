@@ -51,6 +51,7 @@ def read_rows(data: Buffer, parser: Parser, progress: Progress | None = None) ->
         joined=decoder.joined,
         untimed=untimed,
         incomplete=decoder.joiner.incomplete,
+        not_listed=decoder.not_listed,
         in_order=bool((rows["time_ns"][1:] >= rows["time_ns"][:-1]).all()),
         cut=Cut(len(cut), *first) if first else None,
         frames={int(index): int(count) for index, count in zip(interfaces, frames, strict=True)},
@@ -85,7 +86,9 @@ def _decode_all(data: Buffer, parser: Parser, decoder: Decoder, progress: Progre
                 key = (src, dst, srcport, dstport)
                 flow = plain_flows.get(key)
                 if flow is None:
-                    flow = plain_flows[key] = decoder.flow((), src, dst, PROTO_UDP, srcport, dstport)
+                    flow = decoder.flow((), src, dst, PROTO_UDP, srcport, dstport)
+                    if flow >= 0:
+                        plain_flows[key] = flow
                 length = udp - 8
                 held = captured - 42
                 rows += pack(

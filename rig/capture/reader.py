@@ -101,6 +101,15 @@ def _noticed(rows: Rows, parser: Parser) -> list[ReaderFinding]:
         listed.append(
             ReaderFinding("incomplete-datagram", f"{rows.incomplete} fragmented datagrams never became whole")
         )
+    if rows.not_listed:
+        listed.append(
+            ReaderFinding(
+                "too-many-flows",
+                f"the capture has more than {len(rows.flows):,} flows, and {rows.not_listed} packets belong to none of "
+                "those that came first; judge a file of what the plan looks at, which `tshark -r IN -Y FILTER -w OUT` "
+                "writes, FILTER such as `udp.port == 5005`",
+            )
+        )
     grouped = Findings()
     for index, frames in rows.frames.items():
         interface = parser.interfaces[index]

@@ -13,6 +13,7 @@ with Recorder(host, capture_point(bench.capture), path) as recorder:
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -41,6 +42,8 @@ from rig.protocol import TokenError, token_v2
 
 QUIET_S: Final = 0.5
 """Twice the time that a frame may lie in the kernel's ring (`dumpcap.BLOCK_TIMEOUT_S`)."""
+LEAST_FREE: Final = 1 << 16
+"""Bytes; a block that dumpcap writes can be as long."""
 _POLL_S: Final = 0.01
 _SENTINEL_MARK: Final = token_v2.MAGIC + bytes([token_v2.SENTINEL])
 
@@ -130,7 +133,10 @@ class Recorder:
         self._ready_ns = time.time_ns()
 
     def check(self) -> None:
-        """CaptureError when dumpcap has died; call it now and then while waiting for something else."""
+        """CaptureError when dumpcap has died or its disk is full; to be called now and then while waiting.
+
+        On a full disk dumpcap stays, and tells of it only when it is stopped.
+        """
         if self._child is None:
             raise InternalError("the recorder was asked for its state before it was started")
         status = self._child.poll()
@@ -141,6 +147,12 @@ class Recorder:
                 seen=complaints[-1] if complaints else None,
                 hint="see whether the disk is full or the interface was removed; the frames so far are in "
                 f"{self._path.name}",
+            )
+        if shutil.disk_usage(self._path.parent).free < LEAST_FREE:
+            raise CaptureError(
+                f"the disk is full: dumpcap cannot write {self._path}",
+                seen=f"{self._tail.frames} frames or more before that",
+                hint="make room, or choose another folder with --record-dir",
             )
 
     def wait_for_sentinel(self, kind: int, deadline: Deadline) -> SentinelSeen | None:
@@ -155,8 +167,11 @@ class Recorder:
             self.check()
             time.sleep(_POLL_S)
 
-    def drain(self, deadline: Deadline) -> None:
+    def drain(self, deadline: Deadline, *, end_answered: bool = False) -> None:
         """Wait until the tail is in the file. Call it when the last expected packet has been sent or received.
+
+        end_answered: the Jetson has the board's answer to the end sentinel, so the file will show it too, however long
+        a busy machine keeps dumpcap from its turn: no quiet time is taken for the end before the deadline.
 
         Over once the board's answer to the end sentinel is in the file and every interface has shown its frame of that
         exchange, which comes there after everything else. Without it: at least QUIET_S after the call, and only when
@@ -177,7 +192,8 @@ class Recorder:
                 self._drained = "end-sentinel"
                 return
             newest = [self._tail.newest_ns.get(index, 0) for index in range(len(self._links))]
-            if now - begun >= QUIET_S and (now - grown >= QUIET_S or min(newest) >= caught_up_ns):
+            quiet = now - begun >= QUIET_S and (now - grown >= QUIET_S or min(newest) >= caught_up_ns)
+            if quiet and (not end_answered or deadline.expired()):
                 self._drained = "quiet-time"
                 return
             if deadline.expired():

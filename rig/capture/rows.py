@@ -66,8 +66,8 @@ class Rows:
     one a single value seen n times: they are to be read only.
 
     joined: payloads of datagrams that came in fragments, which offsets from `decode.JOINED` on point into. untimed:
-    frames without a time, which are in no row. incomplete: fragmented datagrams that never became whole. frames:
-    interface → rows.
+    frames without a time, which are in no row. incomplete: fragmented datagrams that never became whole. not_listed:
+    packets of too many flows, which have none. frames: interface → rows.
     """
 
     columns: dict[str, Column]
@@ -75,6 +75,7 @@ class Rows:
     joined: bytearray
     untimed: int = 0
     incomplete: int = 0
+    not_listed: int = 0
     in_order: bool = True
     cut: Cut | None = None
     frames: dict[int, int] = field(default_factory=dict)

@@ -6,7 +6,6 @@ A bench that was brought up with `serve` is joined; otherwise `open_bench` start
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -148,11 +147,6 @@ def open_bench(file: BenchFile, *, instance: str | None = None) -> EmulatedBench
     Raises BenchError when another process has the bench or the file does not fit, InternalError when it cannot come up.
     """
     emulation = _emulation_of(file)
-    if emulation.capture == "jetson" and os.geteuid() != 0:
-        raise BenchError(
-            "the emulated Jetson lets no ordinary user capture: its network belongs to the bench, not to its user",
-            hint="choose another `emulation.capture`, such as `inline`, or run as root",
-        )
     state = BenchState.of(file.bench, instance)
     client = join_bench(state)
     if client is not None:

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 # sched.h
@@ -23,6 +24,10 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x4_0000
 # sys/prctl.h
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_TIMERSLACK = 1, 15, 29
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _PR_CAP_AMBIENT_LOWER = 47, 2, 3
+# linux/capability.h
+CAP_NET_ADMIN, CAP_NET_RAW = 12, 13
+_CAPABILITY_VERSION_3 = 0x2008_0522
 # linux/sockios.h, linux/ethtool.h, net/if.h
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCETHTOOL = 0x8913, 0x8914, 0x8946
 _IFF_UP, _IFF_RUNNING = 0x1, 0x40
@@ -66,6 +71,28 @@ def map_one_user(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{inside_uid} {outside_uid} 1")
     Path("/proc/self/gid_map").write_text(f"{inside_gid} {outside_gid} 1")
+
+
+def keep_over_exec(capabilities: Sequence[int]) -> None:
+    """Let the programs that this process becomes or starts have these of its capabilities (*ambient*, capabilities(7)).
+
+    Needed by whoever has them in its user namespace without being root there.
+    """
+    header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
+    data = ctypes.create_string_buffer(24)
+    _check(_libc.capget(header, data), "capget")
+    low_effective, low_permitted, low_inheritable, *high = struct.unpack("6I", data.raw)
+    for capability in capabilities:
+        low_inheritable |= 1 << capability
+    data.raw = struct.pack("6I", low_effective, low_permitted, low_inheritable, *high)
+    _check(_libc.capset(header, data), "capset")
+    for capability in capabilities:
+        _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability, 0, 0), "prctl PR_CAP_AMBIENT_RAISE")
+
+
+def lose_at_exec(capability: int) -> None:
+    """Take back what `keep_over_exec` promised of one capability."""
+    _check(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, capability, 0, 0), "prctl PR_CAP_AMBIENT_LOWER")
 
 
 def set_link_up(interface: str, up: bool) -> None:

@@ -72,15 +72,15 @@ def build_segment(jetson_pid: int) -> None:
     _ip(lines)
 
 
-def configure_jetson() -> None:
-    """Inside the Jetson's network namespace: addresses on the links that were moved here."""
+def configure_jetson(gid: int) -> None:
+    """Inside the Jetson's network namespace: addresses on the links that were moved here. gid: of its user."""
     _no_ipv6()
     lines = [f"link set {name} up" for name in ("lo", *_TO_JETSON)]
     lines += [f"addr add {JETSON_ADDRESS}/24 dev eth0", f"addr add {JETSON_MANAGEMENT_ADDRESS}/24 dev mgmt0"]
     _ip(lines)
     await_links(_TO_JETSON)
     with contextlib.suppress(OSError):  # lets this one group ping without privileges (icmp(7))
-        Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 0")
+        Path("/proc/sys/net/ipv4/ping_group_range").write_text(f"{gid} {gid}")
 
 
 def await_links(names: Iterable[str] = _RIG_ENDS) -> None:

@@ -2,7 +2,9 @@
 
 Public-key log-in only, one user, `jetson`, which is whoever runs the bench (a bind-mounted passwd file says so), with
 the home /run/jetson. In an unprivileged bench sshd cannot switch users, not even to the same one (setgroups is
-forbidden there), so it runs in one more user namespace under the caller's own id, as sshd run by a user does.
+forbidden there), so it runs in one more user namespace under the caller's own id, as sshd run by a user does. That
+namespace owns the Jetson's network, and sshd hands CAP_NET_RAW on: its user may capture, as where dumpcap was given
+the capabilities for it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,14 @@ from pathlib import Path
 
 from rig.emulation import network
 from rig.emulation.linux import (
+    CAP_NET_ADMIN,
+    CAP_NET_RAW,
     CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWUSER,
     MS_BIND,
+    keep_over_exec,
+    lose_at_exec,
     map_one_user,
     mount,
     set_process_name,
@@ -45,15 +51,18 @@ def run_jetson(files: JetsonFiles, uid: int, gid: int, privileged: bool, ready: 
     `ready` once its links are up, then runs sshd.
     """
     set_process_name("rig-jetson")
-    unshare(CLONE_NEWNET | CLONE_NEWNS)
-    os.write(ready, b"1")
-    os.read(links_moved, 1)
-    network.configure_jetson()
-    os.write(ready, b"2")
-    _prepare_files(files, uid, gid)
     if not privileged:
         unshare(CLONE_NEWUSER)
         map_one_user(uid, gid, 0, 0)
+        keep_over_exec((CAP_NET_ADMIN, CAP_NET_RAW))  # of the first for ip(8) only
+    unshare(CLONE_NEWNET | CLONE_NEWNS)
+    os.write(ready, b"1")
+    os.read(links_moved, 1)
+    network.configure_jetson(gid)
+    os.write(ready, b"2")
+    _prepare_files(files, uid, gid)
+    if not privileged:
+        lose_at_exec(CAP_NET_ADMIN)
     sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if sshd is None:
         raise FileNotFoundError("sshd is not installed")

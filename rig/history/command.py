@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +44,9 @@ def run(arguments: argparse.Namespace, records: Path) -> None:
 
 
 def _show(arguments: argparse.Namespace, records: Path) -> None:
+    import json
+    from datetime import UTC, datetime
+
     from rig.history.index import index_path, update
     from rig.history.questions import parse_since, standings
     from rig.history.schema import connect

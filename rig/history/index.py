@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from rig.errors import InternalError, RigError
-from rig.history.rows import RunRow, read_run, stamp_of
+from rig.history.rows import RunRow, is_comparisons, read_run, stamp_of
 from rig.history.schema import NAME, connect, transaction
 
 RECENT_DAYS: Final = 7
@@ -68,7 +68,7 @@ def _unknown(connection: sqlite3.Connection, records: Path, known: Mapping[str, 
     recent = f"{datetime.now(UTC) - timedelta(days=RECENT_DAYS):%Y%m%dT%H%M%SZ}"
     with contextlib.suppress(FileNotFoundError):
         for directory in _folders(records):
-            runs = _folders(directory)
+            runs = _judged(directory)
             if directory.name < recent and len(runs) == known.get(directory.name, 0):
                 continue
             mine = dict(connection.execute("SELECT folder, stamp FROM runs WHERE set_id = ?", (directory.name,)))
@@ -114,7 +114,16 @@ def _take_in(connection: sqlite3.Connection, runs: Iterable[Path]) -> Updated:
 def _found(records: Path) -> Iterator[Path]:
     """All run folders with verdicts, in the order of their names."""
     for directory in _folders(records):
-        yield from (run for run in _folders(directory) if stamp_of(run) is not None)
+        yield from (run for run in _judged(directory) if stamp_of(run) is not None)
+
+
+def _judged(directory: Path) -> list[Path]:
+    """What a set holds that may have verdicts: run folders, and files of comparisons."""
+    with os.scandir(directory) as entries:
+        return [
+            directory / name
+            for name in sorted(entry.name for entry in entries if entry.is_dir() or is_comparisons(entry.name))
+        ]
 
 
 def _folders(parent: Path) -> list[Path]:

@@ -1,17 +1,22 @@
-"""From a run record to rows of the index. Reads run.json, verdicts.json and plan.yaml; judges nothing anew."""
+"""From a run record to rows of the index. Reads run.json, verdicts.json and plan.yaml; judges nothing anew.
+
+What a set keeps of a plan's comparisons is taken in beside the runs, as if the runs of the plan were one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from rig.errors import InternalError, PlanError
-from rig.record import VERDICTS, RunInfo, load_run
+from rig.record import COMPARISONS, VERDICTS, RunInfo, load_run, runs_of
 
 State = Literal["green", "red", "open", "skip"]
 """A verdict as the plan wants it: an expected FAIL is green, PASS in its place red; ERROR and INCONCLUSIVE are open."""
@@ -38,7 +43,8 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run. folder: `<set>/<run>`. stamp: tells whether its verdicts have changed since. origin: what made the set.
+    """One run, or the comparisons over several. folder: `<set>/<run>`, of comparisons `<set>/<file>`. stamp: tells
+    whether its verdicts have changed since. origin: what made the set.
 
     error: `side, phase: what` of a run that could not be finished. findings: names of what was wrong with the evidence.
     """
@@ -67,28 +73,70 @@ class RunRow:
     results: tuple[ResultRow, ...] = ()
 
 
-def stamp_of(run: Path) -> str | None:
-    """Changes when the run's verdicts do; None while there are none."""
+def is_comparisons(name: str) -> bool:
+    """Whether a file of this name, `comparisons-PLAN.BENCH.json`, holds what was judged of a plan's comparisons."""
+    return name.startswith(COMPARISONS) and name.endswith(".json") and name.count(".") == 2
+
+
+def stamp_of(judged: Path) -> str | None:
+    """Changes when the verdicts of a run folder, or a file of comparisons, do; None while there are none."""
     try:
-        found = (run / VERDICTS).stat()
+        found = (judged if is_comparisons(judged.name) else judged / VERDICTS).stat()
     except OSError:
         return None
     return f"{found.st_mtime_ns}.{found.st_size}"
 
 
-def read_run(run: Path) -> RunRow:
-    """The rows of one run folder; raises InternalError when it cannot be read."""
-    info = load_run(run)
-    stamp = stamp_of(run)
+def read_run(judged: Path) -> RunRow:
+    """The rows of one run folder or file of comparisons; raises InternalError when it cannot be read."""
+    stamp = stamp_of(judged) or ""
+    if is_comparisons(judged.name):
+        return _comparisons_row(judged, stamp)
+    info = load_run(judged)
+    with _verdicts(judged / VERDICTS) as verdicts:
+        return run_row(info, verdicts, _expected(judged, info), _origin(judged.parent), stamp)
+
+
+def _comparisons_row(path: Path, stamp: str) -> RunRow:
+    """As of one run that began with the last of those compared. What has no bound decides nothing and is left out."""
+    plan, _, bench = path.name.removeprefix(COMPARISONS).removesuffix(".json").partition(".")
+    runs = [(run, load_run(run)) for run in runs_of(path.parent) if run.name.partition("-")[2].startswith(plan)]
+    mine = [(run, info) for run, info in runs if (info.plan_name, info.bench.get("bench")) == (plan, bench)]
+    if not mine:
+        raise InternalError(f"{path} compares runs of which none is left")
+    run, last = mine[-1]
+    images = sorted({str(info.firmware.get("sha256")) for _, info in mine})
+    info = replace(
+        last,
+        run_id=f"{last.set_id}/{path.name}",
+        point="",
+        attempt=1,
+        outcome="completed",
+        error=None,
+        expanded_sha256=last.plan_sha256,
+        # Several images are the same as before only when all are.
+        firmware=last.firmware
+        if len(images) == 1
+        else {"sha256": hashlib.sha256(",".join(images).encode()).hexdigest()},
+    )
+    with _verdicts(path) as verdicts:
+        expected, unbounded = _of_comparisons((run / "plan.yaml").read_bytes())
+        row = run_row(info, verdicts, expected, _origin(path.parent), stamp)
+    return replace(row, results=tuple(result for result in row.results if result.check not in unbounded))
+
+
+@contextlib.contextmanager
+def _verdicts(path: Path) -> Iterator[Mapping[str, Any]]:
+    """A verdicts file; InternalError for one that cannot be read, or that the block finds to be no such thing."""
     try:
-        verdicts = json.loads((run / VERDICTS).read_bytes())
+        verdicts = json.loads(path.read_bytes())
         if verdicts["schema"] != 1:
-            raise InternalError(f"{run / VERDICTS}: schema {verdicts['schema']!r} is not known to this rig")
-        return run_row(info, verdicts, _expected(run, info), _origin(run.parent), stamp or "")
+            raise InternalError(f"{path}: schema {verdicts['schema']!r} is not known to this rig")
+        yield verdicts
     except OSError as error:
-        raise InternalError(f"cannot read {run / VERDICTS}: {error.strerror}") from error
+        raise InternalError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InternalError(f"{run / VERDICTS} holds no verdicts: {error}") from error
+        raise InternalError(f"{path} holds no verdicts: {error}") from error
 
 
 def run_row(
@@ -184,6 +232,19 @@ def _expected_to_fail(text: bytes, point: str) -> tuple[str, ...]:
         found = data.get("expect") if isinstance(data, dict) else None
         names = found.get("fail") if isinstance(found, dict) else None
         return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_comparisons(text: bytes) -> tuple[Sequence[str], frozenset[str]]:
+    """Names of a plan's comparisons (and checks) that must fail, and of those that only show a difference."""
+    from rig.plan.load import load_plan_bytes
+
+    try:
+        plan = load_plan_bytes(text, Path("plan.yaml")).plan
+    except PlanError:  # written for another version of the rig
+        return (), frozenset()
+    unbounded = (name for name, one in plan.comparisons.items() if one.difference is None and one.ratio is None)
+    return plan.expect.fail if plan.expect else (), frozenset(unbounded)
 
 
 @functools.lru_cache(maxsize=256)

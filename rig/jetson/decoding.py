@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rig.jetson.report import iterate_events
+from rig.jetson.report import ANSWERS, iterate_events
 from rig.timing.metrics.measurement import Decoding
 
 
@@ -16,7 +16,7 @@ def read_decoding(path: Path) -> Decoding:
     start_ns: list[int] = []
     token_ns: list[int] = []
     begin = [0]
-    for event in iterate_events(path):
+    for event in iterate_events(path, without=ANSWERS):
         if event["event"] == "request" and not event["warmup"] and "pre_start_ns" in event:
             request_id.append(event["request_id"])
             start_ns.append(event["pre_start_ns"])

@@ -5,7 +5,8 @@ names a model. The rig uploads it and talks to it over the SSH channel:
 
     runner.py run      stdin: one line with the spec (JSON), then orders: `probe COUNT BUDGET_MS`, `go`, `abort`, `bye`
                        stdout: lines `@rig {"phase": ...}`: hello, alive (every second), ready, probed, warmed-up,
-                       start-sentinel, end-sentinel, done | error
+                       start-sentinel, gave-up, end-sentinel, done | error
+    runner.py hold     stdin: one line with owner, host, run_id, deadline_s (JSON); holds the lease until its end
     runner.py sweep    removes what stale runs left; prints one line
     runner.py state    prints what is known of this machine; one line
 
@@ -40,6 +41,7 @@ import zlib
 from typing import Any, Callable, Counter, Deque, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 HEARTBEAT_S = 1.0
+HOST_S = 5.0  # between two looks at clocks and temperatures
 STALE_S = 15.0  # a lease whose heartbeat is older has no living holder
 GRACE_S = 1.0  # from a stop until the process ends without the main thread
 LINGER_S = 120.0  # from `done` until the rig has collected
@@ -52,8 +54,10 @@ SENTINEL_COUNTERS = (
 )  # fmt: skip
 WARMUP_BASE, WARMUP_IDS = 0x80008000, 0x7FFF  # request ids of warm-up exchanges; measured ones count from 1
 WARMUP_GIVE_UP = 3  # consecutive warm-up exchanges without an answer
+LOAD_GIVE_UP = 20  # the same for every place in a closed load, and at least the spec's give_up_ns
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SYS = "/sys"
 
 # Python 3.6 has only the float clocks; their error stays below 1 ns (monotonic) and 0.3 us (realtime).
 mono_ns = getattr(time, "monotonic_ns", None) or (lambda: int(time.monotonic() * 1e9))
@@ -363,6 +367,7 @@ class Control(object):
         self.deadline_ns = mono_ns() + int(spec["deadline_s"] * 1e9)
         self.orphaned = False  # the parent is gone or a signal said to end: nobody will say `bye`
         self.on_abandon: Callable[[], None] = lambda: None
+        self.progress: Callable[[], Facts] = dict  # goes with every heartbeat
         self._lease, self._buffer = lease, b""
         self._finished = False
         # Signals reach the control thread as bytes in a pipe: a handler in the main thread could meet its own locks,
@@ -431,7 +436,7 @@ class Control(object):
                     held = True  # a full disk stops the run through its events, not here
                 if not held:
                     self.stop("lease lost")
-                say("alive")
+                say("alive", **self.progress())
             if now >= self.deadline_ns:
                 self.stop("deadline")
             if self.stop_reason is not None and not self._finished:
@@ -792,6 +797,7 @@ class Run(object):
         self.spec, self.control, self.events = spec, control, events
         self.engine: Optional[Engine] = None
         self.link: Any = None
+        self._host_ns = mono_ns()
         self._sent: Deque[Tuple[int, int, int, bool]] = (
             collections.deque()
         )  # (key, give-up stamp, request id, warm-up) in send order
@@ -800,6 +806,7 @@ class Run(object):
         """Everything that needs no board: engine loaded and warm, socket bound."""
         self.link = Link(self.spec, self.events, lambda: self.control.stop("receiver failed"))
         self.control.on_stop.append(self._wake)
+        self.control.progress = self._heartbeat
         facts = {}
         if self.spec["model"]:
             self.engine = Engine(self.spec["model"])
@@ -810,6 +817,13 @@ class Run(object):
             self.events.add("engine", mono_ns(), **facts)
         self.control.check()
         return {"engine": facts, "port": self.link.port}
+
+    def _heartbeat(self) -> Facts:
+        """The counts for the rig; now and then the state of the machine for the events."""
+        if mono_ns() - self._host_ns >= HOST_S * 1e9:
+            self._host_ns = mono_ns()
+            self.events.add("host", self._host_ns, when="run", **host_snapshot())
+        return {"counts": dict(self.link.counts)}
 
     def probe(self, count: int, budget_ms: int) -> Facts:
         """Probe sentinels until `count` are answered or the budget is used up."""
@@ -877,17 +891,25 @@ class Run(object):
 
     def _closed_load(self) -> None:
         """`in_flight` exchanges at a time. A request leaves `think` after the answer that made room for it, or when
-        its pipeline is done."""
+        its pipeline is done. Ends early when the board has answered nothing for so long that it is gone."""
         think = self.spec["think_ns"]
         room = collections.deque([0] * self.spec["in_flight"])
+        silent, heard = 0, mono_ns()
         for index in range(self.spec["requests"]):
             while not room:
                 with self.link.changed:
                     if not self.link.completed:
                         self._wait_changed(self._sent[0][1] if self._sent else mono_ns())
                 while self.link.completed:
-                    room.append(self.link.completed.popleft() + think)
-                room.extend([mono_ns()] * self._expire())
+                    silent, heard = 0, self.link.completed.popleft()
+                    room.append(heard + think)
+                lost = self._expire()
+                silent += lost
+                room.extend([mono_ns()] * lost)
+            if silent >= LOAD_GIVE_UP * self.spec["in_flight"] and mono_ns() - heard >= self.spec["give_up_ns"]:
+                self.events.add("gave-up", mono_ns(), silent=silent, heard_ns=heard)
+                say("gave-up", silent=silent)
+                break
             self._exchange(1 + index, index, None, not_before=room.popleft())
         self._await_idle()
 
@@ -1087,7 +1109,7 @@ def supervise(spec: Facts, control: Control, events: Events, started: int) -> in
 
 
 def linger(control: Control) -> bool:
-    """Keep the lease until the rig has collected. True after its `bye`, False after its end or LINGER_S."""
+    """Keep the lease until the rig says `bye`. True then, False after the rig's end or the deadline."""
     with contextlib.suppress(Stopped):
         while control.next_order()[:1] != ["bye"]:
             pass
@@ -1144,24 +1166,43 @@ def host_snapshot() -> Facts:
     """Clocks, temperatures, throttling and memory, as far as they can be read; a fraction of a millisecond each."""
     zones: Dict[str, float] = {}
     cooling: Dict[str, Optional[str]] = {}
-    for path in sorted(glob.glob("/sys/class/thermal/thermal_zone*")):
-        value = read_text(path + "/temp")
-        if value and value.lstrip("-").isdigit() and -100000 < int(value) < 200000:
-            zones[read_text(path + "/type") or os.path.basename(path)] = int(value) / 1000.0
-    for path in sorted(glob.glob("/sys/class/thermal/cooling_device*")):
+    for path in sorted(glob.glob(SYS + "/class/thermal/thermal_zone*")):
+        value = read_number(path + "/temp")
+        if value is not None and -100000 < value < 200000:
+            zones[read_text(path + "/type") or os.path.basename(path)] = value / 1000.0
+    for path in sorted(glob.glob(SYS + "/class/thermal/cooling_device*")):
         cooling[os.path.basename(path) + ":" + (read_text(path + "/type") or "?")] = read_text(path + "/cur_state")
-    frequency = "/sys/devices/system/cpu/cpu0/cpufreq/"
+    frequency = SYS + "/devices/system/cpu/cpu0/cpufreq/"
     memory = dict(re.findall(r"^(MemTotal|MemAvailable|SwapFree):\s+(\d+) kB", read_text("/proc/meminfo") or "", re.M))
     return {
         "governor": read_text(frequency + "scaling_governor"),
-        "cpu_khz": read_text(frequency + "scaling_cur_freq"),
-        "cpu_max_khz": read_text(frequency + "scaling_max_freq"),
+        "cpu_khz": read_number(frequency + "scaling_cur_freq"),
+        "cpu_max_khz": read_number(frequency + "scaling_max_freq"),
+        "gpu_load": gpu_load(),
         "load": list(os.getloadavg()),
         "memory_kib": {name: int(value) for name, value in memory.items()},
         "temperature_c": zones,
         "cooling": cooling,
-        "over_current": {path: read_text(path) for path in glob.glob("/sys/class/hwmon/hwmon*/oc*_event_cnt")},
+        "power_mw": power(),
+        "over_current": {path: read_text(path) for path in glob.glob(SYS + "/class/hwmon/hwmon*/oc*_event_cnt")},
     }
+
+
+def gpu_load() -> Optional[int]:
+    """Load of the Tegra GPU per mille; JetPack 6 keeps it below `platform`, releases before it do not."""
+    known = [read_number(SYS + path) for path in ("/devices/platform/gpu.0/load", "/devices/gpu.0/load")]
+    return next((value for value in known if value is not None), None)
+
+
+def power() -> Dict[str, int]:
+    """Milliwatts of every rail that an INA3221 watches (hwmon: in*_input mV, curr*_input mA), by its label."""
+    rails: Dict[str, int] = {}
+    for path in sorted(glob.glob(SYS + "/class/hwmon/hwmon*/curr[0-9]*_input")):
+        current, voltage = read_number(path), read_number(path.replace("/curr", "/in"))
+        if current is not None and voltage is not None:
+            label = read_text(path.replace("/curr", "/in").replace("_input", "_label"))
+            rails[label or "/".join(path.split("/")[-2:])] = current * voltage // 1000
+    return rails
 
 
 def command_state() -> int:
@@ -1180,6 +1221,27 @@ def command_state() -> int:
             facts[name] = None
             facts[name + "_error"] = first_line(error)
     say("state", **facts)
+    return 0
+
+
+def command_hold() -> int:
+    """The lease alone, for a rig that works on this machine without a run."""
+    os.umask(0o077)
+    line, rest = read_first_line()
+    spec = json.loads(line.decode("utf-8"))
+    lease = Lease(HERE)
+    try:
+        swept = lease.take(spec)
+    except RunnerError as error:
+        say("error", code=error.code, what=error.what, hint=error.hint)
+        return 3
+    try:
+        control = Control(spec, lease, rest)
+        control.start()
+        say("held", swept=swept)
+        linger(control)
+    finally:
+        lease.release()
     return 0
 
 
@@ -1205,6 +1267,11 @@ def read_text(path: str) -> Optional[str]:
             return stream.read(65536).strip()
     except (OSError, UnicodeError):
         return None
+
+
+def read_number(path: str) -> Optional[int]:
+    value = read_text(path)
+    return int(value) if value and value.lstrip("-").isdigit() else None
 
 
 def read_json(path: str) -> Any:
@@ -1235,9 +1302,9 @@ def first_line(error: BaseException) -> str:
 
 
 def main(arguments: List[str]) -> int:
-    commands = {"run": command_run, "sweep": command_sweep, "state": command_state}
+    commands = {"run": command_run, "hold": command_hold, "sweep": command_sweep, "state": command_state}
     if len(arguments) != 1 or arguments[0] not in commands:
-        sys.stderr.write("usage: runner.py run|sweep|state\n")
+        sys.stderr.write("usage: runner.py run|hold|sweep|state\n")
         return 2
     status = commands[arguments[0]]()
     sys.stdout.flush()

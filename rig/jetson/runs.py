@@ -17,13 +17,14 @@ import contextlib
 import hashlib
 import json
 import queue
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from rig.deadline import Deadline
 from rig.errors import JetsonError
@@ -35,7 +36,10 @@ SILENCE_S: Final = 10.0
 """A ready runner prints a line every second; this long without one means that it or its machine is frozen."""
 
 _MARK = b"@rig "
+HOLD_S: Final = 24 * 3600.0
 _ENDS: Final = ("done", "stopped", "error")
+
+Watch: TypeAlias = Callable[[Mapping[str, int]], None]
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def host_state(session: JetsonSession, deadline: Deadline) -> dict[str, Any]:
 def start_run(session: JetsonSession, spec: RunnerSpec, deadline: Deadline) -> RemoteRun:
     """Start the runner; returns once it holds the lease. JetsonError `Jetson busy` when another run does."""
     process = session.start([*_runner(session, deadline), "run"], deadline)
-    run = RemoteRun(session, process, spec)
+    run = RemoteRun(session, process, spec.run_id)
     try:
         process.write(spec.to_line(), deadline)
         run.wait_hello(deadline)
@@ -94,15 +98,29 @@ def start_run(session: JetsonSession, spec: RunnerSpec, deadline: Deadline) -> R
     return run
 
 
+@contextlib.contextmanager
+def hold_lease(session: JetsonSession, *, run_id: str, owner: str, deadline: Deadline) -> Iterator[None]:
+    """Sweep what dead runs left and hold the Jetson's lease; JetsonError `Jetson busy` when another run does.
+
+    deadline: for taking it. It is let go at the end of the block, or with this process.
+    """
+    told = {"run_id": run_id, "owner": owner, "host": socket.gethostname(), "deadline_s": HOLD_S}
+    process = session.start([*_runner(session, deadline), "hold"], deadline)
+    with RemoteRun(session, process, run_id) as holder:
+        process.write(json.dumps(told).encode() + b"\n", deadline)
+        holder.wait_phase("held", deadline)
+        yield
+
+
 class RemoteRun:
     """A runner at work. Its phases come as lines; each wait takes them up to the one that it needs."""
 
-    def __init__(self, session: JetsonSession, process: RemoteProcess, spec: RunnerSpec) -> None:
-        self.spec = spec
+    def __init__(self, session: JetsonSession, process: RemoteProcess, run_id: str) -> None:
         self.phases: dict[str, dict[str, Any]] = {}
         """Phase → what the runner said with it, for all phases so far."""
         self._session = session
         self._process = process
+        self._run_id = run_id
         self._last_line_ns = time.monotonic_ns()
         self._noise = ""
         self._closed = False
@@ -120,8 +138,8 @@ class RemoteRun:
         if self._closed:
             return
         self._closed = True
-        if any(phase in self.phases for phase in _ENDS) and self._session.alive:
-            # It has ended and waits for us; told so, it removes its files instead of leaving them to the next sweep.
+        if any(phase in self.phases for phase in (*_ENDS, "held")) and self._session.alive:
+            # It waits for us; told so, it removes its files and its lease at once, and no sweep has to.
             with contextlib.suppress(JetsonError):
                 self._order("bye", Deadline.after(2.0))
                 self._process.wait(Deadline.after(2.0))
@@ -153,12 +171,15 @@ class RemoteRun:
         self._order("go", deadline)
 
     def wait_phase(self, phase: str, deadline: Deadline) -> dict[str, Any]:
-        """Wait for `warmed-up`, `start-sentinel` or `end-sentinel`; returns what was said with it."""
+        """Wait for `warmed-up`, `start-sentinel` and the like; returns what was said with it."""
         return self._await(phase, deadline)
 
-    def wait_done(self, deadline: Deadline) -> dict[str, Any]:
-        """The end sentinel is out and the events are closed. {"counts", "sentinels", "events"}."""
-        return self._await("done", deadline)
+    def wait_done(self, deadline: Deadline, watch: Watch | None = None) -> dict[str, Any]:
+        """The end sentinel is out and the events are closed. {"counts", "sentinels", "events"}.
+
+        watch: called about every second with the runner's counts so far; what it raises ends the wait.
+        """
+        return self._await("done", deadline, watch)
 
     def abort(self, deadline: Deadline) -> None:
         """Stop early; the events so far can then be collected."""
@@ -179,7 +200,7 @@ class RemoteRun:
         self._order("bye", deadline)
         self._closed = True
         if self._process.wait(deadline) is None:
-            raise JetsonError(f"the runner of {self.spec.run_id} did not end after its events were collected")
+            raise JetsonError(f"the runner of {self._run_id} did not end after its events were collected")
         self._process.close()
         return read_report(path)
 
@@ -193,9 +214,13 @@ class RemoteRun:
     def _order(self, line: str, deadline: Deadline) -> None:
         self._process.write(line.encode() + b"\n", deadline)
 
-    def _await(self, phase: str, deadline: Deadline) -> dict[str, Any]:
+    def _await(self, phase: str, deadline: Deadline, watch: Watch | None = None) -> dict[str, Any]:
         while phase not in self.phases:
             said = self._next(phase, deadline)
+            if said["phase"] == "alive":
+                if watch is not None:
+                    watch(said.get("counts", {}))
+                continue
             self.phases[said["phase"]] = said
             if said["phase"] == phase:
                 break
@@ -206,7 +231,7 @@ class RemoteRun:
         return self.phases[phase]
 
     def _next(self, phase: str, deadline: Deadline) -> dict[str, Any]:
-        """The runner's next line that is not a heartbeat."""
+        """The runner's next line."""
         while True:
             # Loading an engine can hold Python's lock for long, so silence means something only once it is ready.
             silent_at = self._last_line_ns + int(SILENCE_S * 1e9) if "ready" in self.phases else deadline.at_ns
@@ -226,7 +251,7 @@ class RemoteRun:
             said = _parse(line)
             if said is None:
                 self._noise = line.decode("utf-8", "replace").strip() or self._noise
-            elif said["phase"] != "alive":
+            else:
                 return said
 
     def _ended(self, phase: str, deadline: Deadline) -> JetsonError:

@@ -32,6 +32,7 @@ DEAD_PEER_MS: Final = 10_000
 """Unacknowledged data older than this ends the connection (TCP_USER_TIMEOUT, RFC 5482)."""
 
 _BLOCK = 32_768
+_LATE_S = 1.0
 _DISK_HINT = "is the Jetson's disk full (`df -h`), or jetson.work_dir write-protected (`mount`)?"
 
 
@@ -149,14 +150,21 @@ class JetsonSession:
 
     def start(self, argv: Sequence[str], deadline: Deadline) -> RemoteProcess:
         """Start a command. The argument list is quoted word by word; no shell syntax survives."""
-        with self.within(deadline, f"starting {argv[0]}") as transport:
+        return self._start(argv, deadline, argv[0])
+
+    def _start(self, argv: Sequence[str], deadline: Deadline, name: str) -> RemoteProcess:
+        with self.within(deadline, f"starting {name}") as transport:
             channel = transport.open_session(timeout=deadline.left())
             channel.exec_command(shlex.join(argv))
             return RemoteProcess(self, channel, argv)
 
     def run(self, argv: Sequence[str], deadline: Deadline) -> RemoteResult:
-        """Run a command to its end. JetsonError when it is late; its status is the caller's to judge."""
-        process = self.start(argv, deadline)
+        """Run a command to its end. JetsonError when it is late; its status is the caller's to judge.
+
+        One that is late is ended over there too, also when nobody is left here: sshd does not do that.
+        """
+        limited = ["timeout", "-s", "KILL", f"{deadline.left() + _LATE_S:.3f}", *argv]
+        process = self._start(limited, deadline, argv[0])
         try:
             lines = []
             while (line := _get(process.lines, deadline)) is not None:
@@ -269,11 +277,15 @@ class JetsonSession:
                     seen=f"shown {shown.fingerprint}, pinned {pin.fingerprint}",
                     hint=f"{_repin(self.jetson)}\n    host_key: {shown.line}",
                 )
-            for key in keys:
-                with contextlib.suppress(paramiko.AuthenticationException):
+            for number, key in enumerate(keys):
+                try:
                     transport.auth_publickey(self.jetson.user, key)
                     if transport.is_authenticated():
                         return
+                except paramiko.AuthenticationException as error:
+                    # paramiko says the same of a connection that is gone; a server hangs up after several keys at most.
+                    if self._expired or (number == 0 and not transport.is_active()):
+                        raise EOFError(str(error)) from error
                 if not transport.is_active():
                     break
         offered = ", ".join(key.fingerprint for key in keys)
@@ -318,7 +330,7 @@ class JetsonSession:
                 hint=f"check owner and mode of {self.jetson.work_dir} (jetson.work_dir) on the Jetson",
             ) from error
         except (paramiko.SSHException, EOFError, OSError) as error:
-            if self._expired:
+            if self._expired or deadline.expired():
                 raise JetsonError(
                     f"{self.where} did not answer within {deadline.budget_s:g} s while {doing}",
                     hint="the machine or its sshd is frozen or overloaded: look at its console",

@@ -14,7 +14,8 @@ from rig.plan.model import Inference
 REQUEST_TOKENS: Final = {"token-v1": 732, "token-v2": 354}
 """Most prompt tokens that a request can carry without IP fragments: 1472 bytes less header and answer count."""
 
-WARMUP_GIVE_UP: Final = 3
+GIVE_UP_S: Final = 10.0
+"""A closed load ends early when nothing was answered for so long: more than a board takes to reboot with its link."""
 PREPARE_S: Final = 900.0
 """Of the runner's own deadline: engine load, and waiting for flash, capture, boot and network before `go`."""
 TOKEN_S: Final = 0.05
@@ -46,6 +47,7 @@ class RunnerSpec:
     every_ns: int
     in_flight: int
     think_ns: int
+    give_up_ns: int
     seed: int
     deadline_s: float
 
@@ -85,6 +87,7 @@ def make_spec(inference: Inference, bench: Bench, *, run_id: str, owner: str) ->
         every_ns=opened.every if opened else 0,
         in_flight=closed.in_flight if closed else 1,
         think_ns=closed.think if closed else 0,
+        give_up_ns=int(GIVE_UP_S * 1e9),
         seed=1,
         deadline_s=PREPARE_S + traffic_bound_s(inference),
     )

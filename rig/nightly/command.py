@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rig.bench.lease import state_folder
-from rig.errors import Fault, InternalError, PlanError
-from rig.nightly.journal import Job, Journal, Night, Order, Unfinished, read_journal
+from rig.errors import InternalError
+from rig.nightly.journal import COMPARISONS, Job, Journal, Night, Order, Unfinished, read_journal
 from rig.nightly.night import BenchPlace, Running, all_jobs, settled_verdict
 from rig.nightly.quarantine import NAME as QUARANTINE
 from rig.nightly.quarantine import QUARANTINED, Entry, load_quarantine
@@ -63,11 +63,12 @@ def run(arguments: argparse.Namespace, records: Path, plan_paths: Callable[[Sequ
 
 
 def _run(night: Night, directory: Path | None, records: Path, unfinished: Unfinished) -> int:
-    from rig.record import RunSet
+    from rig.plan.together import load_plans
+    from rig.record import RunSet, from_here
 
     order = night.order
     assert order is not None
-    plans = _load_plans(order.plans)
+    plans = load_plans(dict.fromkeys(map(Path, order.plans)))
     places = _places(order)
     quarantine = _quarantine(order)
     if directory is None:
@@ -89,10 +90,11 @@ def _run(night: Night, directory: Path | None, records: Path, unfinished: Unfini
             what = " on ".join(name for name in (entry.plan, entry.bench and f"bench {entry.bench}") if name)
             journal.note(f"the quarantine of {what} expired on {entry.until}: take it out, or say why it goes on")
     paths = {plan.plan.plan: str(plan.path) for plan in plans}
-    done = sum(bool(night.of(job)) for job in jobs)
+    runs = [job for job in jobs if not job.compares]
+    done = sum(bool(night.of(job)) for job in runs)
     left = f", {done} of them done before" if done else ""
     where = ", ".join(place.name for place in places)
-    print(f"{len(jobs)} runs{left} on {where}; records in {os.path.relpath(directory)}")
+    print(f"{len(runs)} runs{left} on {where}; records in {from_here(directory)}")
     Running(order, directory, places, jobs, paths, night, journal, lambda line: print(line, flush=True)).run()
     journal.end()
     journal.close()
@@ -175,7 +177,7 @@ def _publish(morning: Morning, standings: Sequence[Standing], records: Path, pla
     from rig.nightly.page_html import page
     from rig.nightly.page_markdown import markdown
     from rig.nightly.reports import code_quality, github_annotations, junit
-    from rig.record import write_atomic
+    from rig.record import from_here, write_atomic
 
     text = markdown(morning)
     for place in places:
@@ -184,7 +186,7 @@ def _publish(morning: Morning, standings: Sequence[Standing], records: Path, pla
         write_atomic(place / "morning.md", text.encode())
         write_atomic(place / "junit.xml", junit(morning, standings))
         write_atomic(place / "codequality.json", code_quality(morning).encode())
-    print(f"\n{text}\npage: {os.path.relpath(places[-1] / 'morning.html')}")
+    print(f"\n{text}\npage: {from_here(places[-1] / 'morning.html')}")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in github_annotations(morning):
             print(line)
@@ -199,25 +201,6 @@ def _publish(morning: Morning, standings: Sequence[Standing], records: Path, pla
 # --- what a night is made of ------------------------------------------------------------------------------------------
 
 
-def _load_plans(paths: Sequence[str]) -> list[PlanFile]:
-    from rig.plan.load import load_plan
-
-    plans: list[PlanFile] = []
-    faults: list[Fault] = []
-    for path in paths:
-        try:
-            plans.append(load_plan(Path(path)))
-        except PlanError as error:
-            faults += error.faults
-    if faults:
-        raise PlanError(f"{len(faults)} faults", faults=faults)
-    names = [plan.plan.plan for plan in plans]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise PlanError(f"two plan files have the name {', '.join(twice)}", hint="history goes by the name: change one")
-    return plans
-
-
 def _points(plans: Sequence[PlanFile]) -> list[tuple[str, str, int]]:
     from rig.plan.order import interleaved
 
@@ -227,6 +210,8 @@ def _points(plans: Sequence[PlanFile]) -> list[tuple[str, str, int]]:
         for point in interleaved(plan.points, plan.plan.repeat):
             turns[point.name] = turns.get(point.name, 0) + 1
             points.append((plan.plan.plan, point.name, turns[point.name]))
+        if plan.plan.comparisons:
+            points.append((plan.plan.plan, "", COMPARISONS))
     return points
 
 

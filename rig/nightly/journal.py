@@ -20,10 +20,16 @@ NAME: Final = "nightly.jsonl"
 TRIES: Final = 2
 """An attempt that was begun and took the whole night down with it so often is not begun again."""
 
+COMPARISONS: Final = 0
+"""In place of a job's turn: no run, but what follows from the plan's runs."""
+
 
 @dataclass(frozen=True, order=True)
 class Job:
-    """One point of one plan on one bench. turn: which run of it, for plans with `repeat`."""
+    """One point of one plan on one bench. turn: which run of it, for plans with `repeat`.
+
+    COMPARISONS as turn, without a point: the plan's comparisons, once its runs on this bench are over.
+    """
 
     bench: str
     plan: str
@@ -33,6 +39,10 @@ class Job:
     @property
     def title(self) -> str:
         return self.plan + (f"[{self.point}]" if self.point else "")
+
+    @property
+    def compares(self) -> bool:
+        return self.turn == COMPARISONS
 
 
 @dataclass(frozen=True)

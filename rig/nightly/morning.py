@@ -188,7 +188,9 @@ def _not_run(tonight: Sequence[Standing], missed: Sequence[Standing], night: Nig
     for attempt in night.attempts:
         mine = night.of(attempt.job)
         key = (attempt.job.bench, attempt.job.title)
-        if settled_verdict(mine) in ("ERROR", "SKIP") and key not in found:
+        # A comparison that decides nothing, for want of a bound, is not missed.
+        missed_verdicts = ("ERROR",) if attempt.job.compares else ("ERROR", "SKIP")
+        if settled_verdict(mine) in missed_verdicts and key not in found:
             records = tuple(one.record for one in mine if one.record)
             found[key] = NotRun(attempt.job.title, attempt.job.bench, mine[-1].sentence, (), records)
     undecided = [one for one in tonight if one.now.state in ("open", "skip")]

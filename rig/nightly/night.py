@@ -67,6 +67,8 @@ class Running:
             elif not self._made[job]:
                 self._leave_out(job, f"it was cut off {self._attempts[job]} times, the whole night with it")
         self._lanes = [self._lane(place, number) for place in benches for number in range(place.workers)]
+        self._experiments = {(job.bench, job.plan) for job in jobs if job.compares}
+        self._homes: dict[tuple[str, str], Lane] = {}
 
     def run(self) -> None:
         """Until nothing is left to do. KeyboardInterrupt ends the workers and goes on up."""
@@ -98,14 +100,35 @@ class Running:
             lane.job = None
             lane.send({"do": "health"}, self._budget.at_most(EXAMINATION_S * 1.5))
             return
-        job = queue.popleft()
+        job = self._choose(lane)
+        if job is None:
+            return  # until another worker of the bench is done
+        queue.remove(job)
         lane.job, lane.attempt = job, self._attempts.get(job, 0) + 1
         self._attempts[job] = lane.attempt
         self._journal.attempt_begins(job, lane.attempt)
         again = f", attempt {lane.attempt}" if lane.attempt > 1 else ""
-        self._say(f"{lane.name:<16} {job.title}{again}")
-        command = {"do": "run", "plan": self._paths[job.plan], "point": job.point, "attempt": lane.attempt}
-        lane.send(command, self._budget.at_most(self._order.run_budget_s))
+        self._say(f"{lane.name:<16} {job.title}{', comparisons' if job.compares else ''}{again}")
+        what: dict[str, Any] = {"do": "compare"}
+        if not job.compares:
+            what = {"do": "run", "point": job.point, "attempt": lane.attempt}
+        lane.send({"plan": self._paths[job.plan]} | what, self._budget.at_most(self._order.run_budget_s))
+
+    def _choose(self, lane: Lane) -> Job | None:
+        """The next job that this worker may take: what is compared runs on one worker, and is compared when all of it
+        is over."""
+        queue = self._queues[lane.bench]
+        at_work = [one.job for one in self._lanes if one.busy and one.bench == lane.bench and one.job is not None]
+        for job in queue:
+            if (job.bench, job.plan) in self._experiments:
+                home = self._homes.get((job.bench, job.plan), lane)
+                if home is not lane and not home.done:
+                    continue
+                if job.compares and any(one.plan == job.plan and one != job for one in (*queue, *at_work)):
+                    continue
+                self._homes[job.bench, job.plan] = lane
+            return job
+        return None
 
     def _wait(self, busy: Sequence[Lane]) -> None:
         with selectors.DefaultSelector() as selector:
@@ -164,9 +187,10 @@ class Running:
         self._made[job].append(attempt)
         self._journal.attempt_ends(attempt)
         self._say(f"{lane.name:<16} {job.title}: {attempt.sentence}")
-        lane.dubious = lane.dubious + 1 if attempt.verdict == "INCONCLUSIVE" else 0
-        if (attempt.verdict == "ERROR" and attempt.side != "plan") or lane.dubious >= DUBIOUS:
-            lane.healthy = None
+        if not job.compares:
+            lane.dubious = lane.dubious + 1 if attempt.verdict == "INCONCLUSIVE" else 0
+            if (attempt.verdict == "ERROR" and attempt.side != "plan") or lane.dubious >= DUBIOUS:
+                lane.healthy = None
         if self._is_open(job):
             self._queues[job.bench].append(job)
 
@@ -180,7 +204,7 @@ class Running:
         if begun > last.number:  # cut off by a reboot
             return begun < last.number + TRIES
         verdicts = {attempt.verdict for attempt in made}
-        if "FAIL" in verdicts and len(made) > 1:
+        if "FAIL" in verdicts and (len(made) > 1 or job.compares):  # the same records give the same
             return False
         rule = rule_for(last.verdict, last.side, last.findings)
         return rule is not None and len(made) < rule.attempts
@@ -216,7 +240,8 @@ def all_jobs(
 ) -> tuple[list[Job], list[tuple[Job, str]]]:
     """Every point on every bench, in the order of the night, and those that are quarantined with the reason.
 
-    points: (plan, point, turn). failed_before: rank of a job by what became of it last time, smallest first.
+    points: (plan, point, turn). failed_before: rank of a job by what became of it last time, smallest first. A plan
+    with comparisons moves as a whole, since the order of its runs counts.
     """
     jobs: list[Job] = []
     left_out: list[tuple[Job, str]] = []
@@ -228,7 +253,11 @@ def all_jobs(
                 jobs.append(job)
             else:
                 left_out.append((job, entry.sentence()))
-    return sorted(jobs, key=failed_before), left_out
+    ranks = {job: failed_before(job) for job in jobs}
+    for whole in [job for job in jobs if job.compares]:
+        mates = [job for job in jobs if (job.bench, job.plan) == (whole.bench, whole.plan)]
+        ranks |= dict.fromkeys(mates, min(ranks[job] for job in mates))
+    return sorted(jobs, key=ranks.__getitem__), left_out
 
 
 def settled_verdict(attempts: Sequence[Attempt]) -> str:

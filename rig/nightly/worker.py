@@ -6,6 +6,7 @@ line on stdout, in turn:
 
     {"do": "health"}                                              {"faults": ["serial-port: …"]}
     {"do": "run", "plan": PATH, "point": NAME, "attempt": N}      {"verdict": …, "sentence": …, "side": …, …}
+    {"do": "compare", "plan": PATH}                               the same, of the plan's comparisons
 
 All other output goes to stderr, which the night keeps as `nightly-<bench>.log` in the set. End of input ends it.
 """
@@ -26,8 +27,8 @@ from rig.errors import RigError
 from rig.interrupts import ENDINGS, interrupt
 
 if TYPE_CHECKING:
-    from rig.campaign import Campaign, Judged
-    from rig.plan.load import PlanFile
+    from rig.campaign import Campaign, Compared, Judged
+    from rig.plan.load import PlanFile, Point
     from rig.plan.model import Expect
 
 EXAMINATION_S = 120.0
@@ -59,6 +60,8 @@ class Worker:
         self._settings = settings
         self._campaign: Campaign | None = None
         self._plans: dict[str, PlanFile] = {}
+        self._made: dict[str, list[tuple[Point, Judged]]] = {}
+        """What need not be judged again for the comparisons."""
 
     def close(self) -> None:
         if self._campaign is not None:
@@ -85,17 +88,26 @@ class Worker:
         return faults
 
     def run(self, plan: str, point: str, attempt: int) -> dict[str, Any]:
-        from rig.plan.load import load_plan
-
-        file = self._plans.get(plan) or self._plans.setdefault(plan, load_plan(Path(plan)))
-        campaign = self._opened()
+        file, campaign = self._plan(plan), self._opened()
         chosen = file.point(point)
         judged = campaign.run(file, chosen, attempt)
         if judged.record is None and str(judged.verdict) == "ERROR":
             self.close()  # a bench that could not be opened gets another chance
         if judged.record is not None:
             _keep(judged.record)
+            if file.plan.comparisons:
+                self._made.setdefault(plan, []).append((chosen, judged))
         return answer(judged, chosen.plan.expect)
+
+    def compare(self, plan: str) -> dict[str, Any]:
+        file, campaign = self._plan(plan), self._opened()
+        campaign.runs()  # those that other workers, or this one before it was cut off, have left count too
+        return answer_to_comparisons(campaign.compare(file, self._made.pop(plan, [])))
+
+    def _plan(self, path: str) -> PlanFile:
+        from rig.plan.load import load_plan
+
+        return self._plans.get(path) or self._plans.setdefault(path, load_plan(Path(path)))
 
     def _opened(self) -> Campaign:
         from rig.campaign import Campaign
@@ -141,6 +153,18 @@ def answer(judged: Judged, expect: Expect | None) -> dict[str, Any]:
     }
 
 
+def answer_to_comparisons(compared: Sequence[Compared]) -> dict[str, Any]:
+    """The same for comparisons. One that is undecided stays so: the same records give the same."""
+    from rig.timing.verdict import worst
+
+    red = [one for one in compared if not one.outcome.green] or compared
+    verdict = worst(one.verdict for one in red)
+    first = next(one for one in red if one.verdict is verdict)
+    more = f" (and {len(red) - 1} more)" if len(red) > 1 else ""
+    sentence = f"{first.result.check}: {first.outcome.sentence}{more}"
+    return {"verdict": str(verdict), "sentence": sentence, "side": "", "findings": [], "record": None}
+
+
 def _side(judged: Judged) -> str:
     if judged.record is not None:
         from rig.record import load_run
@@ -174,10 +198,14 @@ def main(arguments: Sequence[str]) -> int:
         for line in sys.stdin:
             command = json.loads(line)
             try:
-                if command.pop("do") == "health":
-                    told: dict[str, Any] = {"faults": worker.health()}
-                else:
-                    told = worker.run(**command)
+                told: dict[str, Any]
+                match command.pop("do"):
+                    case "health":
+                        told = {"faults": worker.health()}
+                    case "compare":
+                        told = worker.compare(**command)
+                    case _:
+                        told = worker.run(**command)
             except RigError as error:
                 print(error, flush=True)
                 told = {"verdict": "ERROR", "sentence": f"{error.side}: {error.what}", "side": error.side}

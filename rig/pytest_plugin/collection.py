@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rig.errors import RigError
+from rig.pytest_plugin.invocation import INVOCATION
 from rig.pytest_plugin.items import CheckItem, ComparisonItem
 from rig.pytest_plugin.runs import SharedRuns
 
@@ -44,6 +45,7 @@ class PlanCollector(pytest.File):
             shown = self.path.relative_to(self.config.rootpath)
         try:
             plan_file = load_plan(self.path if shown == self.path else Path(os.path.relpath(self.path)))
+            self.config.stash[INVOCATION].plan_names.take(plan_file)
         except RigError as error:
             raise self.CollectError(str(error)) from error
         runs = SharedRuns(self.config, plan_file)

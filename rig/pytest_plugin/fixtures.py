@@ -3,7 +3,7 @@
 bench       session   the opened bench, shared with the plans of the same invocation
 record_dir  function  this test's own folder in the set
 board       function  flashed, identified, freshly booted; console in `record_dir/board.log`
-jetson      function  SSH session, what dead runs left is swept
+jetson      function  SSH session; what dead runs left is swept, the lease is held
 capture     function  dumpcap records from here on, into `record_dir/capture.pcapng`
 """
 
@@ -105,13 +105,20 @@ def board(request: pytest.FixtureRequest, bench: Rig, record_dir: Path) -> Itera
 
 
 @pytest.fixture
-def jetson(bench: Rig) -> JetsonSession:
-    """The SSH session: `run(argv, deadline)`, `start`, `put`, `get`. JetsonError when another rig's run is on it."""
-    from rig.jetson.runs import sweep
+def jetson(bench: Rig, record_dir: Path) -> Iterator[JetsonSession]:
+    """The SSH session: `run(argv, deadline)`, `start`, `put`, `get`. JetsonError when another rig's run is on it.
 
-    session = bench.jetson(Deadline.after(_JETSON_S))
-    sweep(session, Deadline.after(_JETSON_S))
-    return session
+    The Jetson's lease is held meanwhile. A test that starts the runner takes it by that: let it use
+    `bench.jetson(deadline)`.
+    """
+    from rig.jetson.runs import hold_lease
+    from rig.run import owner
+
+    deadline = Deadline.after(_JETSON_S)
+    session = bench.jetson(deadline)
+    run_id = f"{record_dir.parent.name}.{record_dir.name}"
+    with hold_lease(session, run_id=run_id, owner=owner(), deadline=deadline):
+        yield session
 
 
 class Capture:

@@ -6,6 +6,7 @@ Of an invocation with several workers, the controlling process chooses and each 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -23,6 +24,7 @@ from rig.record import new_set_id
 
 if TYPE_CHECKING:
     from rig.campaign import Campaign
+    from rig.plan.together import PlanNames
 
 INVOCATION = pytest.StashKey["Invocation"]()
 IMAGES = (".elf", ".hex", ".bin")
@@ -79,6 +81,13 @@ class Invocation:
                 set_id=self.set_id,
             )
         return self._campaign
+
+    @functools.cached_property
+    def plan_names(self) -> PlanNames:
+        """Those of the plans collected so far."""
+        from rig.plan.together import PlanNames
+
+        return PlanNames()
 
     @property
     def records(self) -> Path:

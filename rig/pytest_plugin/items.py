@@ -6,7 +6,6 @@ counts an error. The property `verdict` and the first word of the text say which
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from rig.pytest_plugin.reporting import shown_with
 from rig.pytest_plugin.runs import PlanItem, SharedRuns
+from rig.record import from_here
 
 if TYPE_CHECKING:
     from rig.campaign import Judged
@@ -171,5 +171,5 @@ def _records(worst: _Said, said: Sequence[_Said]) -> str:
             continue
         also = "" if one is worst else f"{one.verdict} too in "
         run = f"{also}run {one.number} of {len(said)}, " if len(said) > 1 else ""
-        lines.append(f"\n  {run}record: {os.path.relpath(one.judged.record)}")
+        lines.append(f"\n  {run}record: {from_here(one.judged.record)}")
     return "".join(lines)

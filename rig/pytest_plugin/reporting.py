@@ -6,7 +6,6 @@ A run travels from where it was made to where it is shown on the report of one t
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Generator, Sequence
@@ -15,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from rig.progress import ERASE, REDRAW_S, live_line, phase_line
+from rig.progress import ERASE, REDRAW_S, live_line, phase_line, warning_line
 from rig.pytest_plugin.invocation import INVOCATION
+from rig.record import from_here
 from rig.summary import Row, table_lines
 
 _TOLD = pytest.StashKey[list[tuple[Row, list[str]]]]()
@@ -52,6 +52,7 @@ class _View:
         self._verbose = self._reporter is not None and config.option.verbose > 0
         self._title = self._phase = ""
         self._shown_at = 0.0
+        self._warned: set[str] = set()
 
     def run_begins(self, title: str) -> None:
         self._title, self.lines = title, []
@@ -76,6 +77,15 @@ class _View:
             self._draw(ERASE + ("" if self._verbose else self._interrupted_line()))
         if self._verbose:
             with self._screen():
+                self._reporter.write_line(line)
+
+    def warn(self, text: str) -> None:
+        line = warning_line(text)
+        self.lines.append(line)
+        if self._reporter is not None and text not in self._warned:
+            self._warned.add(text)
+            with self._screen():
+                self._reporter.ensure_newline()
                 self._reporter.write_line(line)
 
     def _interrupted_line(self) -> str:
@@ -167,4 +177,4 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if shown.only_skips and not terminalreporter.stats.keys() & {"failed", "error"}:
         terminalreporter.write_line("no check was judged: nothing but skips is not success")
     if directory.is_dir():
-        terminalreporter.write_line(f"records: {os.path.relpath(directory)}")
+        terminalreporter.write_line(f"records: {from_here(directory)}")

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
 from rig.plan.bounds import DurationBound
 from rig.plan.model import Check, Plan
-from rig.protocol import token_v2
-from rig.timing.arp import unanswered
-from rig.timing.evidence import Evidence, Finding, Ledger, Seen, Subject, doubt_about, gate
-from rig.timing.flows import Dissected, Packets, Selection
+from rig.timing.copies import shown_twice
+from rig.timing.evidence import Evidence, Finding, Seen, Subject, doubt_about
+from rig.timing.flows import Dissected, Selection
+from rig.timing.gate import gate
 from rig.timing.limit_judge import judge_limit
-from rig.timing.limits import Doubt, LimitResult, LimitSpec, Setting
+from rig.timing.limits import ENOUGH, Doubt, LimitResult, LimitSpec, Setting
 from rig.timing.metrics import measure, metric_of
-from rig.timing.metrics.measurement import INFINITE_NS, Decoding, Measurement, NeverLeft, Scene
+from rig.timing.metrics.measurement import INFINITE_NS, Decoding, Measurement, Scene
+from rig.timing.observed import Run, observe
 from rig.timing.statistics import figures, percentile_of, summarise
 from rig.timing.table import FrameTable
 from rig.timing.verdict import CheckResult, PointResult, Verdict, Violation, worst
@@ -54,7 +53,7 @@ def judge(
     the Jetson's own events, for `source: jetson`. dissected: what Wireshark says, for flows with `filter` or `field`.
     Raises PlanError for a plan whose flows cannot carry its metrics.
     """
-    run = _observe(table, point_plan, evidence, Selection(table, addresses, dissected), e_ns, decoding)
+    run = observe(table, point_plan, evidence, Selection(table, addresses, dissected), e_ns, decoding)
     load = point_plan.inference.load.open
     findings = gate(
         replace(evidence, ledger=run.ledger),
@@ -66,6 +65,11 @@ def judge(
         overrun=load.overrun if load else None,
         expected=_expected(point_plan),
         file_drops=sum(max(0, interface.dropped) for interface in table.interfaces),
+        copied={
+            name: copies
+            for name, flow in run.scene.packets.items()
+            if flow.tokens is None and (copies := shown_twice(flow)) is not None
+        },
     )
     checks = [
         _judge_check(name, check, limits.get(name, ()), point_plan, run, findings, e_ns)
@@ -99,70 +103,9 @@ def judge(
     )
 
 
-@dataclass(frozen=True)
-class _Run:
-    """One run as the capture and the ledger show it. origin_ns: time of the first frame. timing_notes: of Evidence."""
-
-    selection: Selection
-    scene: Scene
-    ledger: Ledger
-    seen: Seen
-    origin_ns: int
-    timing_notes: tuple[str, ...]
-
-
-def _observe(
-    table: FrameTable, plan: Plan, evidence: Evidence, selection: Selection, e_ns: int, decoding: Decoding | None
-) -> _Run:
-    addresses = selection.addresses
-    packets = {name: selection.packets(name, flow) for name, flow in plan.flows.items()}
-    ledger = _ledger(plan, evidence.ledger, selection)
-    silent = unanswered(table, addresses["board"]) if "board" in addresses else np.empty(0, np.int64)
-    seen = _seen(selection, plan, packets, len(silent))
-
-    sent: dict[str, int] = {}
-    sent_from_ns: dict[str, int] = {}
-    never_left: dict[str, NeverLeft] = {}
-    for name, flow in packets.items():
-        counter = {"jetson": ledger.requests_sent, "board": ledger.answers_sent}.get(flow.source)
-        if counter is None:
-            continue
-        sent[name] = counter
-        if flow.source == "board" and evidence.ledger.answers_sent is None:
-            sent_from_ns[name] = selection.window.start_answer_ns
-        missing = counter - int(np.count_nonzero(flow.measured))
-        if flow.source == "jetson" and len(silent) and missing > 0:
-            never_left[name] = NeverLeft(missing, table.number[silent], table.time_ns[silent])
-    scene = Scene(
-        packets=packets,
-        timeout_ns=plan.inference.timeout,
-        end_ns=int(table.time_ns[-1]) if len(table) else 0,
-        sent=sent,
-        sent_from_ns=sent_from_ns,
-        never_left=never_left,
-        window_ns=(
-            selection.window.start_ns if selection.window.start_seen else None,
-            selection.window.end_ns if selection.window.end_seen else None,
-        ),
-        e_ns=e_ns,
-        decoding=decoding,
-    )
-    origin_ns = int(table.time_ns[0]) if len(table) else 0
-    return _Run(selection, scene, ledger, seen, origin_ns, evidence.timing_notes)
-
-
-def _ledger(plan: Plan, given: Ledger, selection: Selection) -> Ledger:
-    """The ledger with what the board's own sentinels tell, where nobody told better."""
-    counters = selection.window.board_counters
-    if not counters:
-        return given
-    sent = counters["pushes" if plan.inference.mode == "push" else "tx_answers"]
-    return Ledger(
-        requests_sent=given.requests_sent,
-        requests_received=counters["rx_requests"] if given.requests_received is None else given.requests_received,
-        answers_sent=sent if given.answers_sent is None else given.answers_sent,
-        answers_received=given.answers_received,
-    )
+def _flows_of(model: Any, parts: Sequence[str] = ("request", "response", "of", "answered_by", "opposite")) -> list[str]:
+    """Names of the flows that a metric looks at."""
+    return [name for part in parts if (name := getattr(model, part, None))]
 
 
 def _expected(plan: Plan) -> tuple[str, int]:
@@ -171,44 +114,6 @@ def _expected(plan: Plan) -> tuple[str, int]:
     if inference.mode == "push":
         return "board", inference.requests * math.ceil(inference.answer_tokens / plan.npu.tokens_per_datagram)
     return "jetson", inference.requests
-
-
-def _seen(selection: Selection, plan: Plan, packets: Mapping[str, Packets], arp_unanswered: int) -> Seen:
-    """Count the ledger's datagrams in the capture: by the ends' addresses, whatever the plan's flows select."""
-    window, time_ns = selection.window, selection.table.time_ns
-    ours = [end for end in ("jetson", "board") if end in selection.addresses]
-    if plan.inference.protocol == "token-v1" or len(ours) < 2:
-        by_source = {side: [flow for flow in packets.values() if flow.source == side] for side in ("jetson", "board")}
-        return Seen(
-            requests=max((int(np.count_nonzero(flow.measured)) for flow in by_source["jetson"]), default=0),
-            answers=max((int(np.count_nonzero(flow.measured)) for flow in by_source["board"]), default=0),
-            arp_unanswered=arp_unanswered,
-        )
-    tokens = selection.v2.tokens
-    inside = window.contains(time_ns[tokens.row])
-    requests = inside & selection.between("jetson", "board") & (tokens.type == token_v2.REQUEST)
-    answers = np.flatnonzero(inside & selection.between("board", "jetson"))
-    own = (tokens.boot_id[answers].astype(np.int64) << 32) | tokens.sequence[answers]
-    distinct = answers if (np.diff(own) > 0).all() else answers[np.unique(own, return_index=True)[1]]
-    begun = np.sort(tokens.request_id[distinct[tokens.first[distinct] & (tokens.type[distinct] == token_v2.ANSWER)]])
-    # From the start sentinel to the end of the file: the board's answer to the end sentinel still tells its boot.
-    returned = (tokens.type == token_v2.SENTINEL) & (selection.table.payload_len[tokens.row] > token_v2.HEADER_LENGTH)
-    boot_id = tokens.boot_id[
-        np.concatenate((distinct, np.flatnonzero(returned & (time_ns[tokens.row] >= window.start_ns))))
-    ]
-    boots = boot_id[:1] if (boot_id == boot_id[:1]).all() else np.unique(boot_id)
-    return Seen(
-        requests=int(np.count_nonzero(requests)),
-        answers=len(distinct),
-        repeated_answers=int(np.count_nonzero(np.diff(begun) == 0)),
-        board_boots=tuple(int(boot) for boot in boots),
-        arp_unanswered=arp_unanswered,
-    )
-
-
-def _flows_of(model: Any, parts: Sequence[str] = ("request", "response", "of", "answered_by", "opposite")) -> list[str]:
-    """Names of the flows that a metric looks at."""
-    return [name for part in parts if (name := getattr(model, part, None))]
 
 
 def _subject(name: str, check: Check, scene: Scene) -> Subject:
@@ -221,6 +126,7 @@ def _subject(name: str, check: Check, scene: Scene) -> Subject:
         on_wire=getattr(model, "source", "wire") == "wire",
         counted=metric == "loss" and getattr(model, "answered_by", None) is None,
         cut=sum(scene.packets[flow].cut for flow in flows),
+        takes_copies=() if getattr(model, "match", None) == "key" else tuple(flows),
     )
 
 
@@ -229,7 +135,7 @@ def _judge_check(
     check: Check,
     limits: Sequence[LimitSpec],
     plan: Plan,
-    run: _Run,
+    run: Run,
     findings: tuple[Finding, ...],
     e_ns: int,
 ) -> CheckResult:
@@ -263,6 +169,11 @@ def _judge_check(
     notes = [*measured.notes, *(run.timing_notes if measured.kind == "durations" and not measured.far_clock else ())]
     if summary is not None and any(result.block > 1 for result in results):
         notes.append(f"successive samples depend on each other: lag-1 autocorrelation {summary.lag1}")
+    notes += [
+        f"{result.rule} is proven for samples beyond it that come in stretches of at most {result.stretch}"
+        for result in results
+        if 0 < result.stretch < ENOUGH
+    ]
     notes += [f"marginal: {result.rule} holds with less than 10 % to spare" for result in results if result.marginal]
     violations = _violations(results, measured, run.origin_ns)
     frames = sorted({frame for each in violations for frame in (each.reference, each.frame) if frame})

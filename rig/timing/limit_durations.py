@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rig.plan.bounds import AtMost
 from rig.plan.units import format_ns
-from rig.timing.binomial import prove, rank
+from rig.timing.binomial import Proof, prove, rank
 from rig.timing.limits import (
+    ENOUGH,
     FINEST,
     MARGIN,
     Doubt,
@@ -23,10 +26,7 @@ from rig.timing.limits import (
     worst_samples,
 )
 from rig.timing.metrics.measurement import INFINITE_NS, Measurement
-from rig.timing.statistics import block_length, order_statistic, percentile_of
-
-ENOUGH = 10
-"""So many samples, or 1 % of all, show whether bad ones come together."""
+from rig.timing.statistics import block_length, dependence, order_statistic, percentile_of
 
 
 def judge_durations(
@@ -59,7 +59,7 @@ def judge_durations(
         figures += f", {doubtful - sure} more within e = {format_ns(e_ns)} or undecided"
 
     verdict: Judged
-    needed, block = 0, 1
+    needed, block, stretch = 0, 1, 0
     if n == 0:
         verdict, reason = "INCONCLUSIVE", f"0 {measured.of}: no packets, no verdict"
     elif allowed is not None:
@@ -70,20 +70,21 @@ def judge_durations(
     else:
         q = percentile_of(spec.key)
         share = 1 - q if is_max else q
-        block = _block(measured, not_within, is_max)
-        # Dependent samples: as many as there are blocks, and the mean number beyond in samples one block apart.
-        proof = prove(n // block, -(-doubtful // block), min(doubtful, explained) // block, share, setting.confidence)
+        block = _block(measured, not_within, is_max, share)
+        proof = _in_blocks(n, doubtful, min(doubtful, explained), block, share, setting.confidence)
         verdict, needed = proof.verdict, max(0, proof.needed) * block
+        if verdict == "PASS":
+            stretch = max(block, _stretch(n, doubtful, share, setting.confidence))
         reason = f"{figures}, {format_share(share)} allowed"
         if block > 1:
-            reason += f"; judged as {n // block} blocks of {block}, because samples beyond the limit come together"
+            reason += f"; judged as {n // block} blocks of {block}, because the worst samples come together"
         if verdict == "INCONCLUSIVE" and needed:
             reason += f"; {needed} more samples, none {side} the limit, would prove it"
     if verdict == "INCONCLUSIVE" and n and explained < sure and _fails(n, sure, allowed, spec, is_max, setting, block):
         reason = f"{figures}, which imperfect evidence could account for"
         needed = 0
     if verdict == "PASS" and abs(limit_ns) < FINEST * e_ns:
-        verdict, needed = "INCONCLUSIVE", 0
+        verdict, needed, stretch = "INCONCLUSIVE", 0, 0
         reason = too_fine(e_ns)
     return LimitResult(
         spec=spec,
@@ -97,6 +98,7 @@ def judge_durations(
         is_max=is_max,
         worst=() if verdict == "PASS" else worst_samples(measured.value_ns, beyond if sure else not_within, is_max),
         block=block,
+        stretch=stretch,
         marginal=verdict == "PASS" and _marginal(spec, limit_ns, is_max, allowed, measured.value_ns),
     )
 
@@ -172,19 +174,30 @@ def _sample(
     return "INCONCLUSIVE", f"{text}, within e = {format_ns(e_ns)} of the limit or in doubt"
 
 
-def _block(measured: Measurement, beyond: NDArray[np.bool_], is_max: bool) -> int:
-    """How many successive samples to judge as one (`block_length`): by those beyond the limit and, where these are few,
-    by as many of the worst as show whether bad samples come together. 1 where none is beyond."""
-    n, count, enough = len(beyond), int(np.count_nonzero(beyond)), max(ENOUGH, len(beyond) // 100)
-    if count == 0:
-        return 1
-    block = block_length(beyond)
-    if count < enough < n:
+def _block(measured: Measurement, beyond: NDArray[np.bool_], is_max: bool, share: Fraction) -> int:
+    """How many successive samples to judge as one: `block_length` of those beyond the limit and, where these are few or
+    none, the `dependence` of as many of the worst as show whether bad samples come together."""
+    n = len(beyond)
+    enough = max(min(ENOUGH, n // 10), n // 100)  # worst samples of a short run that lie together are mostly a trend
+    block = block_length(beyond, share)
+    if np.count_nonzero(beyond) < enough < n:
         value = measured.value_ns
         edge = n - enough - 1 if is_max else enough
         worst = np.partition(value, edge)[edge]
-        block = max(block, block_length(value > worst if is_max else value < worst))
+        block = max(block, dependence(value > worst if is_max else value < worst))
     return block
+
+
+def _stretch(n: int, beyond: int, share: Fraction, confidence: Fraction) -> int:
+    """The longest stretch of samples beyond the limit, up to `ENOUGH`, with which PASS is still proven."""
+    return next(
+        (b for b in range(ENOUGH, 1, -1) if _in_blocks(n, beyond, 0, b, share, confidence).verdict == "PASS"), 1
+    )
+
+
+def _in_blocks(n: int, doubtful: int, sure: int, block: int, share: Fraction, confidence: Fraction) -> Proof:
+    """Dependent samples: as many as there are blocks, and the mean number beyond in samples one block apart."""
+    return prove(n // block, -(-doubtful // block), sure // block, share, confidence)
 
 
 def _marginal(spec: LimitSpec, limit_ns: int, is_max: bool, allowed: int | None, value_ns: NDArray[np.int64]) -> bool:
@@ -213,8 +226,7 @@ def _fails(n: int, sure: int, allowed: int | None, spec: LimitSpec, is_max: bool
     if allowed is not None:
         return sure > allowed
     q = percentile_of(spec.key)
-    blocks = n // block
-    return prove(blocks, blocks, sure // block, 1 - q if is_max else q, setting.confidence).verdict == "FAIL"
+    return _in_blocks(n, n, sure, block, 1 - q if is_max else q, setting.confidence).verdict == "FAIL"
 
 
 def _crowd(

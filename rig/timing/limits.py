@@ -21,6 +21,10 @@ from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS
 FINEST = 3
 """A limit below this many e is too fine for the bench."""
 
+ENOUGH = 10
+"""So many samples, or 1 % of all where that is more, show whether bad ones come together; and a PASS of a percentile
+that would not hold for stretches of so many says so."""
+
 MARGIN = Fraction(1, 10)
 """A PASS that uses up more than all but this share of its limit is marginal, which is reported."""
 
@@ -64,7 +68,9 @@ class LimitResult:
     rule: such as `p99 <= 20 ms`. reason: one sentence with the figures. beyond: samples or events surely beyond the
     limit; open: those the guard band or the end of the capture leaves open. needed: further samples that would prove
     PASS. limit_ns: the bound of a rule on durations. worst: indices into the measurement, worst first. block: samples
-    that were judged as one, because they depend on each other. marginal: it holds with less than `MARGIN` to spare.
+    that were judged as one, because they depend on each other. stretch: of a proven percentile, the longest stretch of
+    samples beyond the limit that the proof allows for, looked for up to `ENOUGH`. marginal: it holds with less than
+    `MARGIN` to spare.
     """
 
     spec: LimitSpec
@@ -78,6 +84,7 @@ class LimitResult:
     is_max: bool = True
     worst: tuple[int, ...] = ()
     block: int = 1
+    stretch: int = 0
     marginal: bool = False
 
 

@@ -21,6 +21,9 @@ from rig.timing.metrics.measurement import INFINITE_NS
 INDEPENDENT: Final = 0.1
 """Autocorrelation at and below which samples are taken for independent."""
 
+_UPPER_95: Final = 1.645
+"""The normal distribution's quantile."""
+
 
 @dataclass(frozen=True)
 class Quantile:
@@ -109,7 +112,7 @@ def percentile_of(key: str) -> Fraction:
     return Fraction(key[1:]) / 100
 
 
-def autocorrelation(value: NDArray[np.int64] | NDArray[np.bool_]) -> float | None:
+def autocorrelation(value: NDArray[np.int64]) -> float | None:
     """Lag-1 autocorrelation of successive samples in [-1, 1]; None where it is not defined."""
     if len(value) < 3:
         return None
@@ -118,30 +121,52 @@ def autocorrelation(value: NDArray[np.int64] | NDArray[np.bool_]) -> float | Non
     return None if power == 0 else round(float(np.dot(centred[:-1], centred[1:])) / power, 4)
 
 
-def block_length(beyond: NDArray[np.bool_]) -> int:
-    """How many successive samples to judge as one: 1, or where being beyond a limit depends on having been so just
-    before, the smallest distance at which it does not.
+def block_length(beyond: NDArray[np.bool_], share: Fraction) -> int:
+    """How many successive samples to judge as one, where a `share` of them may be beyond a limit: their `dependence`,
+    lengthened by what is not known about it.
+
+    It is estimated from the m stretches that were seen: 1 + 1.645/√m times as much is its upper bound at 95 %, for
+    lengths that spread as widely as their mean. A run that seems good shows fewer and shorter stretches than there are
+    the more so the rarer they are, and not at all at the median: hence 1 - 4 share² of that increase.
+    """
+    n, count, distance = len(beyond), int(np.count_nonzero(beyond)), dependence(beyond)
+    if distance == 1:
+        return 1
+    stretches = max(1.0, min(count, n - count) / distance)
+    unseen = 1 - 4 * float(min(share, 1 - share)) ** 2
+    return min(n, math.ceil(distance * (1 + _UPPER_95 * unseen / math.sqrt(stretches))))
+
+
+def dependence(beyond: NDArray[np.bool_]) -> int:
+    """1, or where being beyond a limit depends on having been so just before, the smallest distance at which it does
+    not.
 
     It does when the lag-1 autocorrelation exceeds `INDEPENDENT` and what chance gives n independent samples (3/√n). The
     distance is the smallest lag with an autocorrelation of at most `INDEPENDENT` or 2/√n. Negative correlation makes
     the exact rule claim less, never more.
     """
     n, count = len(beyond), int(np.count_nonzero(beyond))
-    if not 1 < count < n:
+    if not 1 < count < n or _correlation(beyond, 1, count) <= max(INDEPENDENT, 3 / math.sqrt(n)):
         return 1
-    first = autocorrelation(beyond)
-    if first is None or first <= max(INDEPENDENT, 3 / math.sqrt(n)):
-        return 1
-    centred = beyond - count / n
-    enough = max(INDEPENDENT, 2 / math.sqrt(n)) * float(np.dot(centred, centred))
+    enough = max(INDEPENDENT, 2 / math.sqrt(n))
     for lag in range(2, min(n, 65)):  # usually near
-        if float(np.dot(centred[:-lag], centred[lag:])) <= enough:
+        if _correlation(beyond, lag, count) <= enough:
             return lag
+    centred = beyond - count / n
     size = 1 << (2 * n - 1).bit_length()
     spectrum = np.fft.rfft(centred, size)
     correlation = np.fft.irfft(spectrum * spectrum.conj(), size)[:n]
-    low = np.flatnonzero(correlation <= enough)
+    low = np.flatnonzero(correlation <= enough * correlation[0])
     return int(low[0]) if len(low) else n
+
+
+def _correlation(beyond: NDArray[np.bool_], lag: int, count: int) -> float:
+    """Autocorrelation of 0 and 1 at a lag, from counts alone: several times as quick as from their deviations."""
+    n, share = len(beyond), count / len(beyond)
+    early, late = beyond[:-lag], beyond[lag:]
+    both = int(np.count_nonzero(early & late))
+    ends = int(np.count_nonzero(early)) + int(np.count_nonzero(late))
+    return (both - share * ends + share * share * (n - lag)) / (count * (1 - share))
 
 
 def _needed(q: Fraction, confidence: Fraction) -> int:

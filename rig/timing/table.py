@@ -61,7 +61,8 @@ class FrameTable:
 
 class ReaderFinding(NamedTuple):
     """Something the reader noticed. kind: `cut-file`, `corrupt-block`, `unsupported-linktype`, `time-step-back`,
-    `snaplen-cut`, `no-timestamp`, `interface-drops`, `incomplete-datagram`; detail: one sentence with the figures."""
+    `snaplen-cut`, `no-timestamp`, `interface-drops`, `incomplete-datagram`, `too-many-flows`;
+    detail: one sentence with the figures."""
 
     kind: str
     detail: str

@@ -153,6 +153,7 @@ def _plain(value: Any, name: str = "") -> Any:
             "needed": value.needed,
             "limit_ns": value.limit_ns,
             "block": value.block,
+            "stretch": value.stretch,
             "marginal": value.marginal,
         }
     if is_dataclass(value) and not isinstance(value, type):

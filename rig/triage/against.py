@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rig.plan.units import format_ns
 from rig.timing.binomial import quantile_interval, rank
 from rig.timing.metrics.measurement import INFINITE_NS
 from rig.triage.case import Case, samples_of
 from rig.triage.facts import facts_of
+from rig.triage.headline import figure
 from rig.triage.summary import printable
 
 CONFIDENCE: Final = Fraction(975, 1000)
@@ -96,7 +96,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     """For the terminal."""
     yield printable(f"against {comparison.good}: {comparison.sentence}")
     for shift in comparison.shifts:
-        good, bad = (_value(ns) for ns in (shift.good_ns, shift.bad_ns))
+        good, bad = (figure(ns) for ns in (shift.good_ns, shift.bad_ns))
         moved = f"{shift.shift_text:>13}  [{shift.interval_text}]"
         yield f"  {shift.check:<24} {shift.figure:<4} {good:>12} -> {bad:>12}  {moved}"
     for what, good_count, bad_count in comparison.counts:
@@ -113,7 +113,7 @@ def _shifts(case: Case, good: Case) -> Iterator[Shift]:
     for name in mine:
         if name not in other or not len(mine[name]) or not len(other[name]):
             continue
-        for figure, q in QUANTILES:
+        for quantile, q in QUANTILES:
             a, b = _quantile(other[name], q), _quantile(mine[name], q)
             if a is None or b is None:
                 continue
@@ -122,7 +122,7 @@ def _shifts(case: Case, good: Case) -> Iterator[Shift]:
             high = _difference(b[2], a[1])
             moved = (low is not None and low > e_ns) or (high is not None and high < -e_ns)
             moved = moved or (b[0] == INFINITE_NS) != (a[0] == INFINITE_NS)
-            yield Shift(name, figure, a[0], b[0], low, high, moved)
+            yield Shift(name, quantile, a[0], b[0], low, high, moved)
 
 
 def _samples(case: Case) -> dict[str, NDArray[np.int64]]:
@@ -187,12 +187,4 @@ def _counts(case: Case, good: Case) -> Iterator[tuple[str, int, int]]:
 
 
 def _signed(ns: int) -> str:
-    return ("+" if ns >= 0 else "-") + _value(abs(ns))
-
-
-def _value(ns: int) -> str:
-    """Four significant digits."""
-    if ns == INFINITE_NS:
-        return "lost"
-    scale = 10 ** max(0, len(str(abs(ns))) - 4)
-    return format_ns(round(ns / scale) * scale)
+    return ("+" if ns >= 0 else "-") + figure(abs(ns))

@@ -1,7 +1,8 @@
 """The annotated capture: packet comments where the verdict and the causes point, and slices around the worst.
 
-The original is never touched; its SHA-256 stands in the capture comment. Comments begin with FAIL (a limit is broken)
-or CAUSE (evidence), so that `frame.comment contains "FAIL"` finds them.
+The original is never touched; its SHA-256 stands in the capture comment. Comments begin with FAIL (a limit is broken),
+CAUSE or AGAINST (evidence), so that `frame.comment contains "FAIL"` finds them; what a packet is measured against says
+so.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rig.plan.units import format_ns
 from rig.record import sha256_file
-from rig.timing.limits import format_value
 from rig.timing.verdict import Verdict
+from rig.triage.broken import Broken, broken_of, said, said_of_reference, worst_packets
 from rig.triage.case import Case
-from rig.triage.diagnosis import Diagnosis
+from rig.triage.diagnosis import BELIEVED, Diagnosis, Support
+from rig.triage.headline import badge, headline, name_of
 from rig.triage.pcapng_writer import Target, rewrite
 
 AROUND: Final = 15
@@ -40,25 +41,23 @@ class Annotated:
 def comments_of(case: Case, diagnosis: Diagnosis) -> dict[int, str]:
     """Frame number → comment. Violations first, then the evidence of believed causes."""
     found: dict[int, list[str]] = {}
+    broken = broken_of(case)
     for check in case.result.checks if case.result else ():
-        for each in check.violations:
-            limit = "" if each.limit_ns is None else f", limit {format_ns(each.limit_ns)}"
-            margin = "" if each.margin_ns is None else f", margin {format_ns(each.margin_ns)}"
+        for each in broken.get(check.check, Broken()).shown:
             word = "FAIL" if check.verdict is Verdict.FAIL else str(check.verdict)
-            text = f"{word} {check.check}: {format_value(each.value_ns)}{limit}{margin} ({each.rule})"
-            if each.place:
-                text += f" [{each.place}]"
+            place = f" [{each.place}]" if each.place else ""
+            text = f"{word} {check.check}: {said(check, each)} ({each.rule}){place}"
             if each.frame:
                 found.setdefault(each.frame, []).append(text)
-            if each.reference:
-                pointer = f", answer in frame {each.frame}" if each.frame and each.frame != each.reference else ""
-                found.setdefault(each.reference, []).append(f"{text}{pointer}")
+            if each.reference and each.reference != each.frame:
+                found.setdefault(each.reference, []).append(f"{said_of_reference(check, each)} ({check.check})")
     for cause in diagnosis.causes:
-        if cause.score < 0.5:
+        if cause.score < BELIEVED:
             continue
-        for clue in cause.support.for_it:
-            for frame in clue.frames:
-                found.setdefault(frame, []).append(f"CAUSE {cause.name}: {clue.text}")
+        for word, clues in (("CAUSE", cause.support.for_it), ("AGAINST", cause.support.against)):
+            for clue in clues:
+                for frame in clue.frames:
+                    found.setdefault(frame, []).append(f"{word} {cause.rule.title} ({cause.name}): {clue.text}")
     # A broken limit is what a reader looks for: it comes first.
     return {
         frame: "\n".join(sorted(dict.fromkeys(texts), key=lambda text: not text.startswith("FAIL")))
@@ -67,15 +66,9 @@ def comments_of(case: Case, diagnosis: Diagnosis) -> dict[int, str]:
 
 
 def focus_of(case: Case, diagnosis: Diagnosis) -> int:
-    """The frame to look at first: the worst violation, else the first evidence; 0 if there is neither."""
-    for check in case.result.checks if case.result else ():
-        if check.verdict is Verdict.FAIL:
-            for each in check.violations:
-                return each.frame or each.reference
-    first = diagnosis.first
-    if first is not None:
-        return next((clue.frames[0] for clue in first.support.for_it if clue.frames), 0)
-    return 0
+    """The frame to look at first: evidence of the first cause, best one that breaks a limit; else the worst violation;
+    0 if there is neither."""
+    return next(iter(_telling_frames(case, diagnosis)), 0)
 
 
 def annotate(case: Case, diagnosis: Diagnosis, folder: Path) -> Annotated:
@@ -84,7 +77,7 @@ def annotate(case: Case, diagnosis: Diagnosis, folder: Path) -> Annotated:
     digest = sha256_file(case.capture)
     heading = _heading(case, diagnosis, digest)
     target = folder / "annotated.pcapng"
-    worst = _worst_frames(case, diagnosis)[:SLICES]
+    worst = _worst_frames(case, diagnosis)
     wanted: dict[Path, tuple[str, frozenset[int] | None]] = {target: (heading, None)}
     slices = []
     for frame in worst:
@@ -115,28 +108,33 @@ def _write(case: Case, wanted: dict[Path, tuple[str, frozenset[int] | None]], co
             written.unlink(missing_ok=True)
 
 
+def _telling_frames(case: Case, diagnosis: Diagnosis) -> list[int]:
+    """Frames from the most telling on: evidence that breaks a limit, other evidence, what the cause cannot explain,
+    then the worst violations."""
+    broken = [each.frame or each.reference for _, each in worst_packets(case)]
+    support = diagnosis.first.support if diagnosis.first is not None else Support(0.0)
+    evidence = [frame for clue in support.for_it for frame in clue.frames]
+    outside = [frame for clue in support.against for frame in clue.frames]
+    both = [frame for frame in broken if frame in set(evidence) - set(outside)]
+    return list(dict.fromkeys(frame for frame in (*both, *evidence, *outside, *broken) if frame))
+
+
 def _worst_frames(case: Case, diagnosis: Diagnosis) -> list[int]:
-    frames = [
-        each.frame or each.reference
-        for check in (case.result.checks if case.result else ())
-        if check.verdict is Verdict.FAIL
-        for each in check.violations
-    ]
-    if diagnosis.first is not None:
-        frames += [clue.frames[0] for clue in diagnosis.first.support.for_it if clue.frames]
+    """The most telling frames that do not lie in each other's slices."""
     apart: list[int] = []
-    for frame in dict.fromkeys(frames):
-        if frame and all(abs(frame - other) > AROUND for other in apart):
+    for frame in _telling_frames(case, diagnosis):
+        if all(abs(frame - other) > AROUND for other in apart):
             apart.append(frame)
+        if len(apart) == SLICES:
+            break
     return apart
 
 
 def _heading(case: Case, diagnosis: Diagnosis, digest: str) -> str:
     lines = []
     if case.result is not None:
-        name = case.result.plan + (f"[{case.result.point}]" if case.result.point else "")
-        lines.append(f"{case.result.verdict} {name}")
-        lines += [f"{check.verdict} {check.check}: {check.reason}" for check in case.result.checks]
+        lines.append(f"{badge(case)} {name_of(case)}")
+        lines += [f"{check.verdict} {headline(check)}" for check in case.result.checks]
     lines.append(f"Diagnosis: {diagnosis.sentence}")
     if case.info is not None:
         lines.append(f"Run {case.info.run_id}, bench {case.info.bench.get('bench')}")

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rig.errors import InternalError, PlanError, RigError
+from rig.errors import CaptureError, InternalError, PlanError, RigError
 from rig.timing.evidence import Evidence
-from rig.timing.flows import Selection
+from rig.timing.flows import Dissected, Selection
 from rig.timing.table import FrameTable
 from rig.timing.tokens import BAD_CHECKSUM
 from rig.timing.verdict import PointResult
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rig.jetson.report import RunnerReport
     from rig.plan.load import PlanFile, Point
     from rig.record import RunInfo
+    from rig.timing.metrics.measurement import Measurement
 
 UNDECLARED_E_NS = 50_000
 """e of a capture of which nobody knows the bench."""
@@ -86,6 +87,21 @@ class Case:
         """The board's console: (ns since the run's start, line). Empty for a bare capture."""
         path = self.path / "board.log"
         return tuple(read_board_log(path)) if self.info is not None and path.exists() else ()
+
+    @property
+    def capture_point(self) -> str:
+        """`inline`, `mirror`, `tap` or `jetson`; empty where nobody knows."""
+        return str(self.info.bench.get("capture", {}).get("point") or "") if self.info is not None else ""
+
+    @property
+    def emulated(self) -> bool:
+        """True when the record comes from an emulated bench, which has no cable and no switch."""
+        return self.info is not None and self.info.bench.get("emulation") is not None
+
+    @property
+    def board_counters(self) -> Mapping[str, int]:
+        """The counters of the board's console at the end of the run; empty where it told none."""
+        return self.info.board.get("counters", {}) if self.info is not None else {}
 
     @property
     def expects_answers(self) -> bool:
@@ -164,8 +180,9 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
     """A run record. Parts that are missing or damaged are named in `unread`, and the rest is used."""
     from rig.capture.reader import read_capture
     from rig.jetson.report import report_of
-    from rig.judging import bench_addresses, evidence_of, judge_record, recorded_e_ns
+    from rig.judging import judge_record
     from rig.record import load_run
+    from rig.recorded import bench_addresses, evidence_of, recorded_e_ns
     from rig.timing.table import FrameTable
 
     info = load_run(directory)
@@ -247,9 +264,9 @@ def read_board_log(path: Path) -> Iterator[tuple[int, str]]:
             yield at_ns, line
 
 
-def samples_of(case: Case) -> dict[str, Any]:
-    """Check → its measurement (`rig.timing.metrics.measurement.Measurement`) over the case; those that cannot be
-    measured without more than the capture are left out."""
+@lru_cache(maxsize=4)
+def samples_of(case: Case) -> dict[str, Measurement]:
+    """Check → its measurement over the case; those that need more than the capture to be measured are left out."""
     from rig.timing.metrics import measure
     from rig.timing.metrics.measurement import Scene
 
@@ -284,11 +301,12 @@ def _case(
     unread: tuple[str, ...],
     log: JetsonLog | None = None,
 ) -> Case:
-    selection = Selection(table, addresses)
+    dissected = _dissected(capture, table, point)
+    selection = Selection(table, addresses, dissected)
     known = dict(addresses)
     if not {"board", "jetson"} <= set(known):
         known = roles(table, selection.v2.tokens)
-        selection = Selection(table, known)
+        selection = Selection(table, known, dissected)
     exchanges = exchanges_of(selection, known["board"], known["jetson"]) if {"board", "jetson"} <= set(known) else None
     return Case(
         path,
@@ -306,6 +324,18 @@ def _case(
         unread,
         log or JetsonLog(),
     )
+
+
+def _dissected(capture: Path, table: FrameTable, point: Point | None) -> Dissected | None:
+    """What tshark says for the plan's `filter:` and `field:`. Where it fails, judging has said so already."""
+    if point is None:
+        return None
+    from rig.judging import dissected
+
+    try:
+        return dissected(capture, table, point)
+    except CaptureError:
+        return None
 
 
 def _empty(kind: type[FrameTable]) -> FrameTable:

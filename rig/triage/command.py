@@ -7,7 +7,6 @@ where --out says. Everything there may be deleted and made again.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +15,14 @@ from typing import Any, Final
 from rig.bench.model import BenchFile
 from rig.errors import CaptureError, InternalError
 from rig.plan.load import PlanFile
-from rig.record import to_json, write_atomic
+from rig.record import from_here, to_json, write_atomic
 from rig.triage.against import Comparison, compare, comparison_lines
 from rig.triage.annotate import Annotated, annotate
 from rig.triage.case import Case, load_case, require_record_or_capture
 from rig.triage.diagnosis import Diagnosis, diagnose
+from rig.triage.headline import as_expected, headlines, imposed, verdict_of
 from rig.triage.report import render_report, write_report
-from rig.triage.summary import summary_lines, verdict_line
+from rig.triage.summary import summary_lines
 from rig.triage.wireshark import open_command, write_profile
 
 SCHEMA: Final = "rig.triage/1"
@@ -85,25 +85,26 @@ def triage(
     except CaptureError as error:
         say(f"\nno annotated capture: {error.what}")
     report = folder / "report.html"
-    shown = f"cd {_quoted(folder)} && {command}" if command else ""
+    shown = f"cd {_quoted(folder.resolve())} && {command}" if command else ""
     write_report(report, render_report(case, diagnosis, annotated=annotated, command=shown, comparison=comparison))
     write_atomic(folder / "diagnosis.json", to_json(as_json(case, diagnosis, comparison)))
     say("")
-    say(f"report:  {os.path.relpath(report)}")
+    say(f"report:  {from_here(report)}")
     if annotated is not None:
-        where = Path(os.path.relpath(folder))
+        where = from_here(folder)
         say(f"capture: {open_command(where / 'wireshark', where / annotated.capture.name, annotated.focus)}")
     return Triage(case, diagnosis, comparison, annotated, folder, report)
 
 
 def as_json(case: Case, diagnosis: Diagnosis, comparison: Comparison | None = None) -> dict[str, Any]:
     """The diagnosis for programs; schema `rig.triage/1`, described in docs/triage.md."""
-    verdict, reason = verdict_line(case)
     first = diagnosis.first
     return {
         "schema": SCHEMA,
-        "verdict": verdict or None,
-        "reason": reason,
+        "verdict": verdict_of(case) or None,
+        "reason": headlines(case)[0],
+        "as_expected": as_expected(case),
+        "imposed": imposed(case) or None,
         "diagnosis": diagnosis.sentence,
         "cause": first.name if first else None,
         "side": first.rule.side if first else None,
@@ -116,7 +117,7 @@ def as_json(case: Case, diagnosis: Diagnosis, comparison: Comparison | None = No
                 "picture": cause.rule.picture,
                 "for": [{"text": clue.text, "frames": list(clue.frames)} for clue in cause.support.for_it],
                 "against": [{"text": clue.text, "frames": list(clue.frames)} for clue in cause.support.against],
-                "experiment": cause.rule.experiment,
+                "experiment": cause.experiment,
             }
             for cause in diagnosis.causes
         ],

@@ -7,8 +7,8 @@ rule examined earlier comes first: a bad capture explains a bad board, never the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -39,12 +39,18 @@ class Clue:
 
 @dataclass(frozen=True)
 class Support:
-    """What a rule found. score 0 to 1: how well its cause fits. about: words for the headline, such as a size."""
+    """What a rule found. score 0 to 1: how well its cause fits. about: words for the headline, such as a size.
+
+    explains_ns: the most by which the cause makes one packet later than usual, None where nobody can say.
+    experiment: takes the place of the rule's where the case allows to be concrete.
+    """
 
     score: float
     for_it: tuple[Clue, ...] = ()
     against: tuple[Clue, ...] = ()
     about: str = ""
+    explains_ns: int | None = None
+    experiment: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,19 @@ class Cause:
     def headline(self) -> str:
         """Title with what was measured."""
         return self.rule.title + (f": {self.support.about}" if self.support.about else "")
+
+    @property
+    def experiment(self) -> str:
+        """What would confirm it, here."""
+        return self.support.experiment or self.rule.experiment
+
+    @property
+    def step(self) -> tuple[str, str]:
+        """The experiment as (sentence, command to copy): a command that ends the sentence stands apart."""
+        text, _, command = self.experiment.removesuffix("`").rpartition(": `")
+        if not text or "`" in command or not self.experiment.endswith("`"):
+            return self.experiment, ""
+        return f"{text}:", command
 
 
 @dataclass(frozen=True)
@@ -130,23 +149,20 @@ def diagnose(case: Case) -> Diagnosis:
         (cause for cause in found if cause.score >= SHOWN), key=lambda cause: (-cause.score, place[cause.name])
     )
     red = case.result is not None and case.result.verdict not in (Verdict.PASS, Verdict.SKIP)
+    if red and ranked and ranked[0].score >= BELIEVED:
+        ranked[0] = _with_doubts(case, ranked[0])
     return Diagnosis(tuple(ranked), len(rules), red)
+
+
+def _with_doubts(case: Case, first: Cause) -> Cause:
+    """The first cause, and what of the violations it cannot explain. The score stays: one cause may not be all."""
+    from rig.triage.outliers import unexplained
+
+    doubts = tuple(unexplained(case, first.support.explains_ns))
+    support = replace(first.support, against=(*first.support.against, *doubts))
+    return replace(first, support=support) if doubts else first
 
 
 def picture_of(name: str) -> str:
     """The wire picture of a cause by its name; `none` for none."""
     return next((rule.picture for rule in all_rules() if rule.name == name), name)
-
-
-def pictures() -> dict[str, list[str]]:
-    """Wire picture → the causes that share it."""
-    found: dict[str, list[str]] = {}
-    for rule in all_rules():
-        found.setdefault(rule.picture, []).append(rule.name)
-    return found
-
-
-def by_stage(diagnosis: Diagnosis) -> Iterator[tuple[Stage, list[Cause]]]:
-    """The causes as examined: every stage, with what it found."""
-    for stage in ORDER:
-        yield stage, [cause for cause in diagnosis.causes if cause.rule.stage == stage]

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rig.triage.headline import imposed
+
 if TYPE_CHECKING:
     from rig.triage.case import Case
 
@@ -48,24 +50,21 @@ def facts_of(case: Case) -> dict[str, str]:
     found |= {f"tool {name}": value for name, value in sorted(info.tools.items())}
     for interface, settings in sorted(info.nic.items()):
         found |= {f"NIC {interface} {name}": value for name, value in _flat(settings)}
-    for rule in info.impairment:
-        found.setdefault("imposed by the plan", "")
-        shown = ", ".join(f"{key} {value}" for key, value in rule.items() if value not in (None, {}, 1))
-        found["imposed by the plan"] += ("; " if found["imposed by the plan"] else "") + shown
+    found["imposed by the plan"] = imposed(case)
     return {name: str(value) for name, value in found.items() if value not in (None, "", {}, [])}
 
 
 def reproduce_lines(case: Case) -> list[str]:
-    """Shell lines that run and judge the same again."""
-    lines = []
+    """Shell lines that run and judge the same again; records and captures by whole paths, plans as they were named."""
+    lines, path = [], str(case.path.resolve())
     if case.info is not None:
         parts = ["rig", "run", case.info.plan_file]
         if case.info.point:
             parts += ["--point", case.info.point]
         if case.info.firmware.get("variant") is None and case.info.firmware.get("file"):
             parts += ["--firmware", str(case.info.firmware["file"])]
-        lines += [shlex.join(parts), shlex.join(["rig", "judge", str(case.path)])]
-    lines.append(shlex.join(["rig", "triage", str(case.path)]))
+        lines += [shlex.join(parts), shlex.join(["rig", "judge", path])]
+    lines.append(shlex.join(["rig", "triage", path]))
     return lines
 
 

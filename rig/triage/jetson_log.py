@@ -12,10 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from rig.jetson.report import ANSWERS
+
 SAMPLED: Final = 50_000
 """About how many requests are kept."""
-_BYTES_PER_REQUEST: Final = 900
-_REQUEST, _ANSWER = b'"event":"request"', b'"event":"answer"'
+_BYTES_PER_REQUEST: Final = 700
+"""With its answer."""
+_REQUEST = b'"event":"request"'
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,11 @@ def read_jetson_log(path: Path) -> JetsonLog:
     """Empty for a file that is not there; damaged lines are counted and left out."""
     if not path.exists():
         return JetsonLog()
-    stride = max(1, path.stat().st_size // (2 * _BYTES_PER_REQUEST * SAMPLED))
+    stride = max(1, path.stat().st_size // (_BYTES_PER_REQUEST * SAMPLED))
     events, damaged, count = [], 0, 0
     with path.open("rb") as stream:
         for line in stream:
-            if _ANSWER in line:
+            if ANSWERS in line:
                 continue
             if _REQUEST in line:
                 count += 1

@@ -24,13 +24,12 @@ def frame_buttons(frames: Iterable[int]) -> str:
     return f'<span class="frames">{buttons}</span>'
 
 
-def meter(score: float) -> str:
-    """A bar for a share from 0 to 1, as SVG: inline styles are forbidden by the policy."""
-    width = round(max(0.0, min(1.0, score)) * 64)
-    return (
-        f'<svg class="meter" width="64" height="8" role="img" aria-label="{score:.0%}">'
-        f'<rect width="{width}" height="8" class="k-jetson"></rect></svg>'
-    )
+def prose(text: str) -> str:
+    """Escaped text; what stands between backticks is set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return "".join(f"<code>{escape(part)}</code>" if i % 2 else escape(part) for i, part in enumerate(parts))
 
 
 def command_line(identity: str, line: str) -> str:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from rig.triage import sections
 from rig.triage.case import Case
-from rig.triage.diagnosis import BELIEVED, Cause, Clue, Diagnosis, pictures
+from rig.triage.diagnosis import BELIEVED, Cause, Clue, Diagnosis, all_rules
 from rig.triage.facts import reproduce_lines
-from rig.triage.markup import command_line, escape, frame_buttons, meter
+from rig.triage.headline import badge, headlines, imposed, name_of, verdict_of
+from rig.triage.location import soundness
+from rig.triage.location import where as where_of
+from rig.triage.markup import command_line, escape, frame_buttons, prose
 from rig.triage.series import Drawn, drawn
-from rig.triage.summary import verdict_line
 from rig.triage.timeline import LANES, Event, timeline
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ _FRAMES = 6
 _PARTS = (
     ("cause", "cause"),
     ("against", "against a good run"),
-    ("plots", "plots"),
     ("checks", "checks"),
+    ("plots", "plots"),
     ("stages", "where the time went"),
     ("time-line", "time line"),
     ("findings", "findings"),
@@ -50,17 +52,14 @@ def render_report(
 ) -> str:
     """The whole page. command: the shell line that opens the annotated capture. Deterministic for the same input."""
     pictures_drawn, events = drawn(case), timeline(case)
-    verdict, reason = verdict_line(case)
-    name = case.path.name
-    if case.result is not None:
-        name = case.result.plan + (f"[{case.result.point}]" if case.result.point else "")
+    verdict, name = verdict_of(case), name_of(case)
     body = "\n".join(
         part
         for part in (
             _cards(case, diagnosis, annotated, command),
             sections.against(comparison) if comparison is not None else "",
-            sections.plots(pictures_drawn),
             sections.checks(case),
+            sections.plots(pictures_drawn),
             sections.stages(pictures_drawn.stages),
             sections.time_line(events),
             sections.findings(case, diagnosis),
@@ -68,13 +67,14 @@ def render_report(
         )
         if part
     )
-    body = f"{_header(verdict, name, reason, case, body)}\n{body}"
+    body = f"{_header(verdict, name, case, body)}\n{body}"
     return _page(f"{verdict or 'capture'} {name}", body, _data(pictures_drawn, events))
 
 
 def _page(title: str, body: str, data: dict[str, Any]) -> str:
     files = resources.files("rig.triage") / "page"
-    style, script = (files / "style.css").read_text("utf-8"), (files / "plots.js").read_text("utf-8")
+    style = (files / "style.css").read_text("utf-8")
+    script = "".join((files / name).read_text("utf-8") for name in ("plot.js", "page.js"))
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
     # Inside a script element only `<` could end it.
     embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
@@ -104,19 +104,21 @@ def _data(pictures_drawn: Drawn, events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _header(verdict: str, name: str, reason: str, case: Case, below: str) -> str:
+def _header(verdict: str, name: str, case: Case, below: str) -> str:
     description = case.point.plan.description if case.point is not None else ""
     where = (
         f"{case.info.run_id} on bench {case.info.bench.get('bench')}" if case.info is not None else str(case.capture)
     )
     links = "".join(f'<a href="#{part}">{text}</a>' for part, text in _PARTS if f'id="{part}"' in below)
     nav = f'<nav class="noprint" aria-label="page">{links}</nav>'
+    lines = "".join(f'<p class="lead">{escape(line)}</p>' for line in headlines(case))
+    told = (("Plan", description), ("The plan imposes", imposed(case)))
     return (
-        f'<header><span class="chip {escape(verdict or "CAPTURE")}">{escape(verdict or "CAPTURE")}</span>'
+        f'<header><span class="chip {escape(verdict or "CAPTURE")}">{escape(badge(case))}</span>'
         f'<div class="grow"><h1>{escape(name)}</h1><p class="soft small">{escape(where)}</p></div>'
         '<button id="theme" type="button" title="dark or light">theme</button></header>'
-        f'<p class="lead">{escape(reason)}</p>'
-        + (f'<p class="soft">{escape(description)}</p>' if description else "")
+        + lines
+        + "".join(f'<p class="soft"><b>{label}:</b> {prose(text)}</p>' for label, text in told if text)
         + nav
     )
 
@@ -126,53 +128,64 @@ def _cards(case: Case, diagnosis: Diagnosis, annotated: Annotated | None, comman
     parts = ['<div class="two" id="cause"><section><h2>Suspected cause</h2>']
     parts.append(f'<p class="lead">{escape(diagnosis.sentence)}</p>')
     if first is not None:
+        parts.append(f"<p><b>Where:</b> {escape(where_of(first))}.</p>")
+    parts.append(f'<p class="soft">{escape(soundness(case, diagnosis))}</p>')
+    if first is not None:
         parts += _cause_body(first)
     elif diagnosis.causes:
         parts.append('<p class="soft">The closest that was found is listed below.</p>')
     else:
         parts.append(f'<p class="soft">{diagnosis.examined} causes were examined and none of them shows.</p>')
     parts.append("</section><section><h2>Look at it</h2>")
-    if annotated is not None:
-        if annotated.focus:
-            parts.append(f"<p>Begin with frame {frame_buttons([annotated.focus])} {escape(annotated.why)}</p>")
-        parts.append(command_line("open-command", command))
-        slices = "".join(
-            f'<li><a href="{escape(path.name)}">{escape(path.name)}</a>: frame {frame} of it is the one</li>'
-            for path, frame in annotated.slices
-        )
-        parts.append(
-            f'<p class="small"><a href="{escape(annotated.capture.name)}">{escape(annotated.capture.name)}</a>'
-        )
-        parts.append(f": {annotated.comments} frames carry comments; filter <code>frame.comment</code>.</p>")
-        parts.append(f'<ul class="small">{slices}</ul>' if slices else "")
-        parts.append(f'<p class="soft small mono">original SHA-256 {escape(annotated.sha256)}</p>')
-    parts.append("<h3>Do it again</h3>")
-    parts += [command_line(f"again-{index}", line) for index, line in enumerate(reproduce_lines(case))]
+    parts += _look(case, annotated, command)
     parts.append("</section></div>")
     rest = [cause for cause in diagnosis.causes if cause is not first]
     if rest:
         parts.append("<section><h2>Also considered</h2>")
         for cause in rest:
-            parts.append(f"<details><summary>{escape(cause.headline)} {meter(cause.score)}</summary>")
+            parts.append(f"<details><summary>{escape(cause.headline)} (fits {cause.score:.0%})</summary>")
             parts += _cause_body(cause)
             parts.append("</details>")
         parts.append("</section>")
     return "".join(parts)
 
 
+def _look(case: Case, annotated: Annotated | None, command: str) -> Iterator[str]:
+    """The frame to begin with and the line that opens it; the rest is folded."""
+    again = [command_line(f"again-{index}", line) for index, line in enumerate(reproduce_lines(case))]
+    if annotated is None:
+        yield "<h3>Do it again</h3>" + "".join(again)
+        return
+    if annotated.focus:
+        yield f"<p>Begin with frame {frame_buttons([annotated.focus])} {escape(annotated.why)}</p>"
+    yield command_line("open-command", command)
+    file = escape(annotated.capture.name)
+    yield f'<p class="small"><a href="{file}">{file}</a>: {annotated.comments} frames carry comments; '
+    yield "filter <code>frame.comment</code>.</p>"
+    slices = "".join(
+        f'<li><a href="{escape(path.name)}">{escape(path.name)}</a>: frame {frame} of it is the one</li>'
+        for path, frame in annotated.slices
+    )
+    yield '<details class="small"><summary>Excerpts, checksum, and how to do it again</summary>'
+    yield f"<ul>{slices}</ul>" if slices else ""
+    yield "".join(again)
+    yield f'<p class="soft mono">original SHA-256 {escape(annotated.sha256)}</p></details>'
+
+
 def _cause_body(cause: Cause) -> Iterator[str]:
     rule = cause.rule
     doubt = "" if cause.score >= BELIEVED else ", not enough to believe it"
-    fit = f"{rule.side}, {rule.name}: fits {cause.score:.0%}{doubt}"
-    yield f'<p class="soft small">{escape(fit)} {meter(cause.score)}</p>'
     yield '<ul class="clues">'
     yield from (_clue(clue, "+", "for") for clue in cause.support.for_it)
     yield from (_clue(clue, "−", "against") for clue in cause.support.against)
     yield "</ul>"
-    yield f'<p class="next"><b>Next:</b> {escape(rule.experiment)}</p>'
-    twins = [name for name in pictures()[rule.picture] if name != rule.name]
-    if twins:
-        yield f'<p class="soft small">Same picture on the wire: {escape(", ".join(twins))}.</p>'
+    sentence, command = cause.step
+    yield f'<p class="next"><b>Next:</b> {prose(sentence)}</p>'
+    yield command_line(f"next-{rule.name}", command) if command else ""
+    twins = [one for one in all_rules() if one.picture == rule.picture and one.name != rule.name]
+    named = "; ".join(f"{one.title} ({one.name})" for one in twins)
+    same = f" Same picture on the wire: {named}." if named else ""
+    yield f'<p class="soft small">Fits {cause.score:.0%}{doubt} (<code>{escape(rule.name)}</code>).{escape(same)}</p>'
 
 
 def _clue(clue: Clue, sign: str, kind: str) -> str:

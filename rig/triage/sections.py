@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rig.plan.units import format_ns
-from rig.timing.verdict import CheckResult
+from rig.timing.verdict import CheckResult, Violation
 from rig.triage.against import Comparison
+from rig.triage.broken import EVENTS, Broken, broken_of, said
 from rig.triage.case import Case
 from rig.triage.diagnosis import Diagnosis
 from rig.triage.facts import facts_of
 from rig.triage.markup import command_line, escape, frame_buttons, rounded, table, value
 from rig.triage.series import Drawn, StageShare
-from rig.triage.timeline import LANES, Event
+from rig.triage.timeline import LANES, TOLD, Event
+
+_OPEN = 10
+"""Packets of a check that are shown at once."""
+_EVENTS = 40
+"""Telling events that are shown at once."""
 
 
 def plots(pictures_drawn: Drawn) -> str:
@@ -27,12 +33,12 @@ def plots(pictures_drawn: Drawn) -> str:
     for index, series in enumerate(pictures_drawn.latency):
         note = f", {series.thinned} points between the extremes are not drawn" if series.thinned else ""
         title = f"{series.label} over time ({len(series.value) + series.thinned} samples{note})"
-        parts.append(_figure(f"latency-{index}", title, "tall", bad=True))
+        parts.append(_figure(f"latency-{index}", title, "tall", bad=series.has_bad))
         parts.append(_figure(f"ecdf-{index}", "Distribution: share of samples at most so long (ECDF)", "low"))
     if pictures_drawn.sequence:
         parts.append(_figure("gaps", "Gaps between the board's datagrams", "low"))
         title = (
-            '<span class="key k-jetson"></span>requests <span class="key k-board"></span>answers: sequence over time'
+            '<span class="key k-jetson"></span>requests <span class="key k-answers"></span>answers: sequence over time'
         )
         parts.append(_figure("sequence", title, "low", raw=True))
     if pictures_drawn.telemetry:
@@ -42,6 +48,13 @@ def plots(pictures_drawn: Drawn) -> str:
         )
         parts.append(f'<p class="noprint"><label>show <select id="gauge">{options}</select></label></p>')
         parts.append(_figure("gauges", "What board and Jetson told of themselves", "low"))
+    if pictures_drawn.few:
+        rows = [
+            (gauge.name, ", ".join(f"{v:g} at {t:.3f} s" for t, v in zip(gauge.time_s, gauge.value, strict=True)))
+            for gauge in pictures_drawn.few
+        ]
+        parts.append("<details><summary>Told too seldom to be drawn</summary>")
+        parts.append(table(("what", "values"), rows) + "</details>")
     parts.append("</section>")
     return "".join(parts)
 
@@ -62,6 +75,7 @@ def checks(case: Case) -> str:
     """Every check with its rules, quantiles and worst packets; what did not pass is open."""
     if case.result is None:
         return ""
+    broken = broken_of(case)
     parts = ['<section id="checks"><h2>Checks</h2>']
     for check in case.result.checks:
         opened = " open" if str(check.verdict) != "PASS" else ""
@@ -69,16 +83,19 @@ def checks(case: Case) -> str:
             f'<details{opened}><summary><span class="chip {escape(check.verdict)}">{escape(check.verdict)}</span> '
             f'<b>{escape(check.check)}</b> <span class="soft">{escape(check.reason)}</span></summary>'
         )
-        parts += _check(check)
+        parts += _check(check, broken.get(check.check, Broken()))
         parts.append("</details>")
     parts.append("</section>")
     return "".join(parts)
 
 
-def _check(check: CheckResult) -> Iterator[str]:
-    if check.limits:
+def _check(check: CheckResult, broken: Broken) -> Iterator[str]:
+    if len(check.limits) > 1:
         rows = [(str(limit.verdict), limit.rule, limit.reason, limit.spec.place) for limit in check.limits]
         yield table(("verdict", "rule", "why", "plan"), rows)
+    elif check.limits and check.limits[0].spec.place:
+        # Rule and reason stand in the line above.
+        yield f'<p class="soft small">limit of {escape(check.limits[0].spec.place)}</p>'
     summary = check.summary
     if summary is not None and summary.n:
         figures = [("min", value(summary.min_ns), "")]
@@ -97,26 +114,42 @@ def _check(check: CheckResult) -> Iterator[str]:
     for finding in check.voided_by:
         yield f'<p class="warn small">{escape(finding.side)}, {escape(finding.name)}: {escape(finding.sentence)}</p>'
     yield from (f'<p class="soft small">{escape(note)}</p>' for note in check.notes)
-    if check.violations:
-        heads = ("frame", "against", "time, s", "value", "limit", "margin")
-        shown_heads = "".join(f'<th class="n">{head}</th>' for head in heads)
-        yield '<h3>Worst packets</h3><div class="scroll"><table><thead><tr>'
-        yield f"{shown_heads}<th>rule</th></tr></thead><tbody>"
-        for each in check.violations:
-            frame = frame_buttons([each.frame]) if each.frame else "-"
-            against = frame_buttons([each.reference]) if each.reference else "-"
-            cells = (
-                f"{each.at_ns / 1e9:.9f}",
-                value(each.value_ns),
-                "-" if each.limit_ns is None else format_ns(each.limit_ns),
-                "-" if each.margin_ns is None else format_ns(each.margin_ns),
-            )
-            numbers = "".join(f'<td class="n">{escape(cell)}</td>' for cell in cells)
-            rule = escape(f"{each.rule} [{each.place}]" if each.place else each.rule)
-            yield f'<tr><td class="n">{frame}</td><td class="n">{against}</td>{numbers}<td>{rule}</td></tr>'
-        yield "</tbody></table></div>"
-    if check.display_filter:
-        yield command_line(f"filter-{escape(check.check)}", check.display_filter)
+    if broken.shown:
+        yield from _packets(check, broken)
+
+
+def _packets(check: CheckResult, broken: Broken) -> Iterator[str]:
+    """Packets beyond the limits, worst first, and the filter that shows them all."""
+    cut = f" ({broken.cut})" if broken.cut else ""
+    events, several = check.metric in EVENTS, len(check.limits) > 1
+    title = "Packets that were counted" if events else "Worst packets"
+    heads = ["value", *(["limit"] if several else []), "margin"] if not events else []
+    shown_heads = "".join(f'<th class="n">{head}</th>' for head in (*heads, "time, s"))
+    rows = [_packet(check, each, events, several) for each in broken.shown]
+    rule = "<th>rule</th>" if several else ""
+    head = f'<thead><tr><th class="n">frame</th><th class="what">what</th>{shown_heads}{rule}</tr></thead>'
+    yield f"<h3>{title}{cut}</h3>"
+    yield f'<div class="scroll"><table>{head}<tbody>{"".join(rows[:_OPEN])}</tbody></table></div>'
+    if len(rows) > _OPEN:
+        yield f"<details><summary>{len(rows) - _OPEN} more</summary>"
+        yield f'<div class="scroll"><table>{head}<tbody>{"".join(rows[_OPEN:])}</tbody></table></div></details>'
+    yield command_line(f"filter-{escape(check.check)}", broken.display_filter)
+
+
+def _packet(check: CheckResult, each: Violation, events: bool, several: bool) -> str:
+    cells = []
+    if not events:
+        cells.append(value(each.value_ns) if each.unit == "ns" else said(check, each))
+        cells += ["-" if each.limit_ns is None else format_ns(each.limit_ns)] if several else []
+        cells.append("-" if each.margin_ns is None else format_ns(each.margin_ns))
+    cells.append(f"{each.at_ns / 1e9:.9f}")
+    numbers = "".join(f'<td class="n">{escape(cell)}</td>' for cell in cells)
+    frame = frame_buttons([each.frame]) if each.frame else "-"
+    what = escape(said(check, each))
+    if each.reference:
+        what = what.replace(f"frame {each.reference}", f"frame {frame_buttons([each.reference])}", 1)
+    rule = f"<td>{escape(f'{each.rule} [{each.place}]' if each.place else each.rule)}</td>" if several else ""
+    return f'<tr><td class="n">{frame}</td><td>{what}</td>{numbers}{rule}</tr>'
 
 
 def stages(stages: Sequence[StageShare]) -> str:
@@ -157,27 +190,42 @@ def stages(stages: Sequence[StageShare]) -> str:
 
 
 def time_line(events: Sequence[Event]) -> str:
-    """All events on one clock, as a figure and as a table."""
+    """All events on one clock: as a figure, troubles and what the board said as a table, and the rest folded."""
     if not events:
         return ""
     options = "".join(f'<option value="{lane}">{lane}</option>' for lane in LANES)
+    bad = [event for event in events if event.level == "bad"]
+    telling = [event for event in events if event.level != "routine" and (event.level != "info" or event.lane in TOLD)]
+    more = f" ({_EVENTS} of {len(telling)})" if len(telling) > _EVENTS else ""
+    telling = sorted(telling, key=_weight)[:_EVENTS]
+    return (
+        '<section id="time-line"><h2>Time line</h2><p class="soft small">Everything that spoke, on the capture\'s '
+        f"clock, seconds from its first frame: {len(events)} events, {len(bad)} of them troubles. Console and rig are "
+        "placed to about a millisecond.</p>"
+        + _figure("lane-plot", "Rig, board, Jetson and packets", "low")
+        + f"<h3>Troubles, and what the board said{more}</h3>"
+        + _events(sorted(telling, key=lambda event: event.t_ns), "told")
+        + f"<details><summary>All {len(events)} events</summary>"
+        + '<p class="noprint"><label>show <select id="lane-filter"><option value="">all</option>'
+        + f"{options}</select></label></p>{_events(events, 'lanes')}</details></section>"
+    )
+
+
+def _weight(event: Event) -> int:
+    """Of too many events, telemetry and the packets that stand with their check go first."""
+    return 2 if event.lane == "board telemetry" else 1 if event.lane == "packets" and event.level == "bad" else 0
+
+
+def _events(events: Sequence[Event], identity: str) -> str:
     rows = "".join(
         f'<tr class="{event.level}" data-lane="{event.lane}"><td class="n">{event.t_ns / 1e9:.6f}</td>'
         f"<td>{event.lane}</td>"
         f"<td>{escape(event.text)}{' ' + frame_buttons([event.frame]) if event.frame else ''}</td></tr>"
         for event in events
     )
-    bad = [event for event in events if event.level == "bad"]
     return (
-        '<section id="time-line"><h2>Time line</h2><p class="soft small">Everything that spoke, on the capture\'s '
-        f"clock, seconds from its first frame: {len(events)} events, {len(bad)} of them troubles. Console and rig are "
-        "placed to about a millisecond.</p>"
-        + _figure("lane-plot", "Rig, board, Jetson and packets", "low")
-        + '<p class="noprint"><label>show <select id="lane-filter"><option value="">all</option>'
-        f"{options}</select></label></p><details{' open' if len(events) <= 60 else ''}>"
-        f"<summary>{len(events)} events</summary>"
-        '<div class="scroll"><table id="lanes" class="lanes"><thead><tr><th class="n">s</th><th>who</th><th>what</th>'
-        f"</tr></thead><tbody>{rows}</tbody></table></div></details></section>"
+        f'<div class="scroll"><table id="{identity}" class="lanes"><thead><tr><th class="n">s</th><th>who</th>'
+        f"<th>what</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 
 
@@ -191,6 +239,10 @@ def findings(case: Case, diagnosis: Diagnosis) -> str:
     parts += [f'<p class="warn small">{escape(sentence)}</p>' for sentence in case.unread]
     if case.result is not None and any(value is not None for value in case.result.counts.values()):
         ledger = [(name, "?" if n is None else str(n)) for name, n in case.result.counts.items()]
+        if case.exchanges is not None and case.exchanges.stamped:
+            asks, answers = case.exchanges.asks, case.exchanges.answers
+            ledger.append(("copies of requests seen", str(int(asks.copies.sum()))))
+            ledger.append(("copies of answers seen", str(int(answers.copy.sum()))))
         parts.append("<h3>Ledger</h3>" + table(("what", "count"), ledger, numbers=(1,)))
     if case.info is not None and case.info.board.get("counters"):
         grown = [(name, str(n)) for name, n in sorted(case.info.board["counters"].items()) if n]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rig.timing.metrics.measurement import INFINITE_NS
+from rig.timing.statistics import percentile_of
 from rig.triage.case import Case, samples_of
 from rig.triage.exchange_model import LOST_NS
 from rig.triage.jetson_log import JetsonLog
@@ -22,6 +23,22 @@ MOST_POINTS: Final = 150_000
 """Points of one series that the page carries. Beyond that each slice of time keeps its extremes and all lost ones."""
 
 
+FEWEST_POINTS: Final = 5
+"""A gauge with fewer values is a table, not a plot."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One limit on durations. quantile: the share in percent that must be within it, None for every sample. holds: the
+    limit is kept, so that points beyond it are no violations."""
+
+    rule: str
+    ns: int
+    is_max: bool
+    quantile: float | None
+    holds: bool
+
+
 @dataclass(frozen=True)
 class Series:
     """One set of points. time_ns i8: from the first frame. value i8: ns, or a sequence number; LOST_NS for lost.
@@ -32,8 +49,7 @@ class Series:
     time_ns: NDArray[np.int64]
     value: NDArray[np.int64]
     frame: NDArray[np.uint32]
-    limits: tuple[tuple[str, int, bool], ...] = ()
-    """(rule, ns, is a maximum) of the limits that are durations."""
+    limits: tuple[Line, ...] = ()
     thinned: int = 0
 
     def packed(self) -> dict[str, Any]:
@@ -46,9 +62,17 @@ class Series:
             "time": _packed(self.time_ns.astype("<f8")),
             "value": _packed(value.astype("<f8")),
             "frame": _packed(self.frame.astype("<u4")),
-            "limits": [{"rule": rule, "ns": ns, "max": is_max} for rule, ns, is_max in self.limits],
+            "limits": [
+                {"rule": one.rule, "ns": one.ns, "max": one.is_max, "quantile": one.quantile, "holds": one.holds}
+                for one in self.limits
+            ],
             "thinned": self.thinned,
         }
+
+    @property
+    def has_bad(self) -> bool:
+        """True when points lie beyond a limit that does not hold, or samples were lost."""
+        return any(not line.holds for line in self.limits) or bool((self.value == LOST_NS).any())
 
 
 @dataclass(frozen=True)
@@ -75,21 +99,24 @@ class StageShare:
 @dataclass(frozen=True)
 class Drawn:
     """All series of a report. latency: one per check that measures durations (or the response times of a bare
-    capture). sequence: requests and answers by sequence number. arrivals: times of the board's datagrams."""
+    capture). sequence: requests and answers by sequence number. few: gauges of too few values to draw."""
 
     latency: tuple[Series, ...] = ()
     sequence: tuple[Series, ...] = ()
     stages: tuple[StageShare, ...] = ()
     telemetry: tuple[Gauge, ...] = ()
+    few: tuple[Gauge, ...] = ()
 
 
 def drawn(case: Case) -> Drawn:
     """Everything to draw of a case."""
+    gauges = _gauges(case)
     return Drawn(
         latency=tuple(_latency(case)),
         sequence=tuple(_sequences(case)),
         stages=tuple(_stages(case)),
-        telemetry=tuple(_gauges(case)),
+        telemetry=tuple(gauge for gauge in gauges if len(gauge.value) >= FEWEST_POINTS),
+        few=tuple(gauge for gauge in gauges if len(gauge.value) < FEWEST_POINTS),
     )
 
 
@@ -105,7 +132,9 @@ def _latency(case: Case) -> list[Series]:
         if name in checks:
             for limit in checks[name].limits:
                 if limit.limit_ns is not None:
-                    limits.append((limit.rule, limit.limit_ns, limit.is_max))
+                    quantile = float(percentile_of(limit.spec.key) * 100) if limit.spec.key.startswith("p") else None
+                    holds = limit.verdict == "PASS"
+                    limits.append(Line(limit.rule, limit.limit_ns, limit.is_max, quantile, holds))
         frame = np.where(measured.number > 0, measured.number, measured.reference)
         found.append(
             _thinned(

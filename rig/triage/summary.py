@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from rig.timing.verdict import Verdict, worst
 from rig.triage.case import Case
 from rig.triage.diagnosis import BELIEVED, Cause, Clue, Diagnosis
+from rig.triage.headline import as_expected, badge, headlines, imposed, name_of
+from rig.triage.location import soundness, where
 
 _WIDTH = 100
 _CAUSES = 3
@@ -21,9 +22,13 @@ def summary_lines(case: Case, diagnosis: Diagnosis) -> Iterator[str]:
     yield ""
     if not diagnosis.causes:
         yield f"diagnosis: {diagnosis.sentence} ({diagnosis.examined} causes examined)"
+        yield from _wrap(f"  {soundness(case, diagnosis)}", "    ")
         return
     first = diagnosis.first
     yield from _wrap(f"diagnosis: {diagnosis.sentence}")
+    if first is not None:
+        yield from _wrap(f"  where: {where(first)}", "    ")
+    yield from _wrap(f"  {soundness(case, diagnosis)}", "    ")
     for rank, cause in enumerate(diagnosis.causes[:_CAUSES], 1):
         yield ""
         yield from _cause(rank, cause)
@@ -33,7 +38,10 @@ def summary_lines(case: Case, diagnosis: Diagnosis) -> Iterator[str]:
         yield from _wrap("also considered: " + ", ".join(f"{cause.name} ({cause.score:.0%})" for cause in rest))
     if first is not None:
         yield ""
-        yield from _wrap(f"next: {first.rule.experiment}", "      ")
+        sentence, command = first.step
+        yield from _wrap(f"next: {sentence}", "      ")
+        if command:
+            yield f"      {printable(command)}"
 
 
 def printable(text: str) -> str:
@@ -41,42 +49,32 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def verdict_line(case: Case) -> tuple[str, str]:
-    """(verdict, first reason); an empty verdict for a capture without a plan."""
-    result = case.result
-    if result is None:
-        return "", "a capture without a plan: diagnosed, not judged"
-    total = worst(check.verdict for check in result.checks)
-    deciding = next((check for check in result.checks if check.verdict is total), None)
-    if total is Verdict.PASS or deciding is None:
-        return str(total), "every check passed"
-    return str(total), f"{deciding.check}: {deciding.reason}"
-
-
 def _verdict(case: Case) -> Iterator[str]:
-    verdict, reason = verdict_line(case)
-    name = case.path.name
-    if case.result is not None:
-        name = case.result.plan + (f"[{case.result.point}]" if case.result.point else "")
-    yield from _wrap(f"{verdict or 'CAPTURE'} {name}: {reason}", "    ")
-    if case.result is not None:
-        others = [f"{check.check} {check.verdict}" for check in case.result.checks]
-        if len(others) > 1:
-            yield from _wrap("  checks: " + ", ".join(others), "    ")
+    first, *others = headlines(case)
+    colon = "" if as_expected(case) is None else ":"
+    yield from _wrap(f"{badge(case)}{colon} {name_of(case)}: {first}", "    ")
+    for line in others:
+        yield from _wrap(f"  {line}", "    ")
+    if case.result is not None and len(case.result.checks) > 1:
+        yield from _wrap(
+            "  checks: " + ", ".join(f"{check.check} {check.verdict}" for check in case.result.checks), "    "
+        )
+    if imposed(case):
+        yield from _wrap(f"  the plan imposes: {imposed(case)}", "    ")
 
 
 def _cause(rank: int, cause: Cause) -> Iterator[str]:
     doubt = "" if cause.score >= BELIEVED else ", not enough to believe it"
-    yield from _wrap(
-        f"{rank}. {cause.headline}  [{cause.rule.side}, {cause.name}, fits {cause.score:.0%}{doubt}]", "   "
-    )
+    yield from _wrap(f"{rank}. {cause.headline}  [{cause.name}, fits {cause.score:.0%}{doubt}]", "   ")
     for sign, clues in (("+", cause.support.for_it), ("-", cause.support.against)):
         for clue in clues:
             yield from _wrap(f"   {sign} {_text(clue)}", "     ")
 
 
 def _text(clue: Clue) -> str:
-    return clue.text + (f" (frames {', '.join(map(str, clue.frames[:6]))})" if clue.frames else "")
+    if not clue.frames or clue.text.startswith(f"frame {clue.frames[0]}:"):
+        return clue.text
+    return f"{clue.text} (frames {', '.join(map(str, clue.frames[:6]))})"
 
 
 def _wrap(text: str, indent: str = "  ") -> list[str]:

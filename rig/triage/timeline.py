@@ -15,20 +15,23 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rig.timing.metrics.measurement import INFINITE_NS
-from rig.timing.verdict import Verdict
+from rig.triage.broken import said, worst_packets
 
 if TYPE_CHECKING:
     from rig.triage.case import Case
 
 LANES: Final = ("rig", "board console", "board telemetry", "jetson", "packets")
+TOLD: Final = ("board console", "board telemetry")
+"""Lanes of which all but routine is worth reading at once."""
 _TROUBLES: Final = {"timeout", "send-error", "receive-error", "error", "malformed"}
+_ROUTINE: Final = {"spec", "clock", "scheduling", "offloads", "nic", "answer-sentinel"}
 MOST: Final = 400
 """Events per lane; of more the first and last are shown."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """t_ns: from the first frame of the capture, negative before it. level: `info`, `notice` or `bad`."""
+    """t_ns: from the first frame of the capture, negative before it. level: `routine`, `info`, `notice` or `bad`."""
 
     t_ns: int
     lane: str
@@ -82,7 +85,7 @@ def _console(case: Case, start_ns: int) -> Iterator[Event]:
     lines = case.board_lines
     shown = lines if len(lines) <= MOST else (*lines[: MOST // 2], *lines[-MOST // 2 :])
     for at_ns, text in shown:
-        if text.startswith(("counter ", "t ", "dropped=")) or text == "ok":
+        if text.startswith(("counter ", "t ", "dropped=")) or text in ("", "ok"):
             continue
         bad = "FAULT" in text or "assert" in text or "error" in text
         notice = text.startswith(("rig-fw", "link ")) or text.startswith("# ")
@@ -95,7 +98,8 @@ def _jetson(case: Case) -> Iterator[Event]:
         return
     for event in case.jetson_log.others:
         kind = event["event"]
-        level = "bad" if kind in _TROUBLES else "info"
+        routine = kind in _ROUTINE or (kind == "sentinel" and event.get("kind") == "probe")
+        level = "bad" if kind in _TROUBLES else "routine" if routine else "info"
         yield Event(event["t_ns"] + offset, "jetson", _said(kind, event), level)
 
 
@@ -110,7 +114,8 @@ def _said(kind: str, event: dict[str, Any]) -> str:
         return f"runner ends: {event.get('reason')}"
     if kind == "host":
         heat = ", ".join(f"{name} {value}" for name, value in (event.get("temperature_c") or {}).items())
-        return f"host at {event.get('when')}: load {event.get('load')}" + (f", {heat} °C" if heat else "")
+        load = " ".join(f"{one:.2f}" for one in event.get("load") or () if isinstance(one, int | float))
+        return f"host at {event.get('when')}: load {load or 'unknown'}" + (f", {heat} °C" if heat else "")
     if kind in ("error", "send-error", "receive-error"):
         return f"{kind}: {event.get('what') or event.get('text')}"
     return kind
@@ -187,19 +192,9 @@ def _packets(case: Case) -> Iterator[Event]:
     for error in case.icmp[:40]:
         text = f"ICMP type {error.kind} code {error.code} from {error.sender}"
         yield Event(error.time_ns - case.origin_ns, "packets", text, "bad", error.number)
-    if case.result is None:
-        return
-    for check in case.result.checks:
-        if check.verdict is Verdict.FAIL:
-            for each in check.violations:
-                value = "lost" if each.value_ns == INFINITE_NS else f"{each.value_ns / 1e6:.3f} ms"
-                yield Event(
-                    each.at_ns,
-                    "packets",
-                    f"{check.check}: {value} against {each.rule}",
-                    "bad",
-                    each.frame or each.reference,
-                )
+    for check, each in worst_packets(case):
+        text = f"{check.check}: {said(check, each)} ({each.rule})"
+        yield Event(each.at_ns, "packets", text, "bad", each.frame or each.reference)
 
 
 def _bounded(events: list[Event]) -> list[Event]:

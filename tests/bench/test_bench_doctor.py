@@ -83,10 +83,30 @@ def test_firmware_builds() -> None:
 
 def test_programs_of_the_lab() -> None:
     assert state_and(machine.judge_commands({}), "no programs") == "ok"
-    good = {"reset.on": ("uhubctl", True), "reset.off": ("uhubctl", True)}
+    good: dict[str, tuple[str, machine.ProgramState]] = {"reset.on": ("uhubctl", "ok"), "reset.off": ("uhubctl", "ok")}
     assert machine.judge_commands(good).found == "uhubctl"
-    bad = {**good, "flash.command": ("st-flash", False)}
-    assert state_and(machine.judge_commands(bad), "`st-flash` (board.flash.command)") == "fail"
+    bad = machine.judge_commands(
+        {**good, "flash.command": ("st-flash", "missing"), "flash.read": ("st-flash", "missing")}
+    )
+    assert state_and(bad, "`st-flash` (board.flash.command, board.flash.read) is missing", "install st-flash") == "fail"
+    blunt = machine.judge_commands({**good, "power.on": ("/opt/lab tools/pdu", "not executable")})
+    assert state_and(blunt, "`/opt/lab tools/pdu` (board.power.on) is not executable") == "fail"
+    assert blunt.fix == "chmod +x '/opt/lab tools/pdu'"
+
+
+def test_programs_are_found_as_they_will_be_run_and_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "pdu"
+    assert machine.program_state(str(program)) == "missing"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/was-run\n")
+    program.chmod(0o644)
+    assert machine.program_state(str(program)) == "not executable"
+    assert machine.program_state(str(tmp_path)) == "missing"
+    program.chmod(0o755)
+    assert machine.program_state(str(program)) == "ok"
+    assert machine.program_state("pdu") == "missing"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.program_state("pdu") == "ok"
+    assert not (tmp_path / "was-run").exists()
 
 
 def test_disk() -> None:
@@ -374,3 +394,29 @@ def test_the_bridge_belongs_to_the_segment() -> None:
     assert routes.bridged(links, {"02:00:00:00:00:03"}) == {"enp3s0", "br0"}
     assert routes.bridged(links, {"eno1"}) == {"eno1"}
     assert routes.bridged(b"", {"eno1"}) == frozenset()
+
+
+BOARD_MAC, JETSON_MAC, NIC_MAC = "02:00:00:00:00:10", "02:00:00:00:00:20", "02:00:00:00:00:03"
+
+
+def test_every_station_on_the_segment_has_a_mac_of_its_own() -> None:
+    stations = [("the board", BOARD_MAC), ("eth0 of the Jetson", JETSON_MAC), ("enp3s0 of the rig", NIC_MAC)]
+    assert state_and(routes.judge_macs(stations), f"the board {BOARD_MAC}") == "ok"
+    cloned = [*stations, ("enp4s0 of the rig", BOARD_MAC.upper())]
+    twins = routes.judge_macs(cloned)
+    assert state_and(twins, f"the board and enp4s0 of the rig have {BOARD_MAC}", "board.identity.mac") == "fail"
+
+
+def test_a_bridge_is_no_twin_of_its_port() -> None:
+    links = json.dumps(
+        [
+            {"ifname": "enp3s0", "address": NIC_MAC, "master": "br0"},
+            {"ifname": "enp4s0", "address": JETSON_MAC, "master": "br0"},
+            {"ifname": "br0", "address": NIC_MAC},
+            {"ifname": "eno1", "address": BOARD_MAC},
+            {},
+        ]
+    ).encode()
+    assert routes.port_macs(links, {"enp3s0"}) == [("enp3s0", NIC_MAC), ("enp4s0", JETSON_MAC)]
+    assert routes.port_macs(links, {BOARD_MAC}) == [("eno1", BOARD_MAC)]
+    assert routes.port_macs(b"", {"enp3s0"}) == []

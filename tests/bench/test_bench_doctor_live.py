@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from rig.bench.checks import Finding, Site, board
+from rig.bench.checks import Finding, Site, board, machine
+from rig.bench.checks.capture import interface
+from rig.bench.checks.routes import mac_addresses
 from rig.bench.doctor import CHECKS, preflight, rendered
 from rig.bench.host import LocalHost
 from rig.bench.lease import BenchLease
@@ -245,6 +247,34 @@ def test_requests_that_would_miss_the_bench_segment_end_in_preflight(rig: Rig, t
     with pytest.raises(RigError, match=r"from 10\.77\.0\.20 on eth0") as caught:
         preflight(Site.of(rig, session, ROOT, tmp_path, deadline))
     assert caught.value.side == "jetson"
+
+
+@pytest.mark.bench
+def test_preflight_hands_its_warnings_on_each_on_one_line_with_its_fix(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "AMPLE_DISK", 1 << 60)
+    deadline = Deadline.after(30)
+    [warning] = preflight(Site.of(rig, rig.jetson(deadline), ROOT, tmp_path, deadline))
+    assert re.fullmatch(rf"disk: .* GiB free for records in {tmp_path} \(fix: du -sh .*--record-dir\)", warning)
+
+
+@pytest.mark.bench
+def test_twin_mac_addresses_are_found(rig: Rig, tmp_path: Path) -> None:
+    deadline = Deadline.after(30)
+    apart = mac_addresses(Site.of(rig, rig.jetson(deadline), ROOT, tmp_path, deadline))
+    assert (apart.state, "eth0 of the Jetson 02:52:49:47:00:20 and 3 more" in apart.found) == ("ok", True)
+    ours = rig.host.run(["ip", "link", "set", "rig0p", "address", rig.bench.board.identity.mac], deadline)
+    assert ours.returncode == 0, ours.stderr
+    on_segment = mac_addresses(Site.of(rig, rig.jetson(deadline), ROOT, tmp_path, deadline))
+    assert (on_segment.state, "rig0p of the rig have 02:52:49:47:00:10" in on_segment.found) == ("fail", True)
+    by_mac = rig.bench.capture.model_copy(update={"interface": rig.bench.board.identity.mac})
+    for name in ("mirror0", "tap-a"):
+        rig.host.run(["ip", "link", "set", name, "address", rig.bench.board.identity.mac], deadline)
+    rig.bench = rig.bench.model_copy(update={"capture": by_mac})
+    named = interface(Site.of(rig, rig.jetson(deadline), ROOT, tmp_path, deadline))
+    assert (named.state, "interfaces have the MAC address 02:52:49:47:00:10" in named.found) == ("fail", True)
+    assert "by name" in named.fix
 
 
 # --- NICs over sessions -----------------------------------------------------------------------------------------------

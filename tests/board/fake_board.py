@@ -18,7 +18,8 @@ class FakeBoard:
     """Takes the place of the emulated bench's lines. `answers` are what its console says to commands.
 
     link: a name for its port, as udev makes one; with it the port goes and comes with the power, each time as another
-    pseudo-terminal, like an adapter that the board feeds. hung: deaf to reset until its power is cycled.
+    pseudo-terminal, like an adapter that the board feeds. hung: deaf to reset until its power is cycled. on_restart:
+    called when the first words after a reset are on the line, before the reset line's driver returns.
     """
 
     def __init__(self, link: Path | None = None) -> None:
@@ -37,6 +38,7 @@ class FakeBoard:
         self.after_boot = ["link up", "ready"]
         self.answers: dict[str, list[str]] = {}
         self.asked: list[str] = []
+        self.on_restart: Callable[[], None] = lambda: None
         self.on_command: Callable[[str], list[str]] = lambda text: self.answers.get(text, ["error: unknown command"])
         self._in_rom = False
         self._typed = b""
@@ -78,6 +80,7 @@ class FakeBoard:
             self.rom = fresh
         elif self.banner:
             self.say(self.banner.format(n=len(self.resets)), *self.after_boot)
+        self.on_restart()
 
     # --- serial line ---
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import select
 import threading
-import time
 from collections.abc import Generator
 
 FLASH = 0x0800_0000
+SILENCE_NS = 50_000_000
+"""How long a read of a silent LoopLink takes."""
 F7_SECTORS = [32 << 10] * 4 + [128 << 10] + [256 << 10] * 3
 
 
@@ -165,11 +166,21 @@ class RomPeer:
         self._ack()
 
 
+class LineClock:
+    """A monotonic clock that stands still but for what a silent line is waited for: no busy host is ever late."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+
 class LoopLink:
     """A peer behind function calls. `chunk`: most bytes that one read gives; `pending`: bytes already on the line."""
 
-    def __init__(self, peer: RomPeer, chunk: int = 1 << 16, pending: bytes = b"") -> None:
-        self.peer, self._chunk, self._pending = peer, chunk, bytearray(pending)
+    def __init__(self, peer: RomPeer, clock: LineClock, chunk: int = 1 << 16, pending: bytes = b"") -> None:
+        self.peer, self._clock, self._chunk, self._pending = peer, clock, chunk, bytearray(pending)
         self.settings: tuple[int, str] | None = None
 
     def write(self, data: bytes) -> None:
@@ -177,7 +188,7 @@ class LoopLink:
 
     def read(self, size: int) -> bytes:
         if not self._pending:
-            time.sleep(0.0005)
+            self._clock.now_ns += SILENCE_NS
             return b""
         count = min(size, self._chunk)
         data = bytes(self._pending[:count])

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import random
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
-from rom_peer import FLASH, LoopLink, PtyPeer, RomPeer
+from rom_peer import FLASH, LineClock, LoopLink, RomPeer
 
-from rig.bench.model import Flash, Serial
-from rig.board.flash import an3155_driver, an3155_exchange
+from rig.bench.model import Flash
 from rig.board.flash.an3155_driver import An3155Flasher
 from rig.board.flash.flasher import Programmed, Progress, Region
-from rig.board.serial_port import SerialPort
 from rig.deadline import Deadline
 from rig.errors import BoardError
 
 IDENTITY = Region("identity", 0x0802_0000, b"")
 
 
+CLOCK = LineClock()
+
+
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same logic with short waits: a peer behind function calls answers at once or never."""
-    for name, value in (
-        ("STALL_S", 0.01),
-        ("SYNC_REPLY_S", 0.01),
-        ("CHATTER_S", 0.2),
-        ("SYNC_S", 0.5),
-        ("ERASE_S", 0.01),
-        ("ERASE_S_PER_KIB", 0.0),
-    ):
-        monkeypatch.setattr(an3155_driver if name.startswith("ERASE") else an3155_exchange, name, value)
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("rig.deadline", "rig.board.flash.an3155_exchange"):
+        monkeypatch.setattr(f"{module}.time", CLOCK)
 
 
 def image(size: int = 3000, seed: int = 1) -> bytes:
@@ -43,7 +33,7 @@ def flasher(
     peer: RomPeer, chunk: int = 1 << 16, pending: bytes = b"", noise: list[bytes] | None = None, **settings: object
 ) -> An3155Flasher:
     config = Flash.model_validate({"baud": 2_000_000, **settings})
-    return An3155Flasher(LoopLink(peer, chunk, pending), config, (noise if noise is not None else []).append)
+    return An3155Flasher(LoopLink(peer, CLOCK, chunk, pending), config, (noise if noise is not None else []).append)
 
 
 def program(
@@ -115,7 +105,7 @@ def test_progress_reaches_its_total_in_each_phase() -> None:
 
 
 def test_hardware_settings_are_8e1_at_the_bench_files_speed() -> None:
-    link = LoopLink(RomPeer())
+    link = LoopLink(RomPeer(), CLOCK)
     An3155Flasher(link, Flash(baud=57_600), lambda data: None).connect(Deadline.after(10))
     assert link.settings == (57_600, "even")
 
@@ -345,29 +335,3 @@ def test_image_may_not_reach_into_the_identity_sector() -> None:
 def test_image_outside_of_the_flash_is_refused(address: int) -> None:
     with pytest.raises(BoardError, match="does not fit the flash of STM32F74x/75x"):
         program(RomPeer(), b"12345678", address)
-
-
-# --- real transport ---------------------------------------------------------------------------------------------------
-
-
-def test_over_a_pseudo_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(an3155_exchange, "STALL_S", 1.0)
-    monkeypatch.setattr(an3155_exchange, "SYNC_REPLY_S", 0.5)
-    with PtyPeer(RomPeer(), greeting=b"old application talks\r\n") as peer:
-        with SerialPort.open(Serial(port=peer.path)) as port:
-            noise: list[bytes] = []
-            driver = An3155Flasher(port, Flash(parity="none"), noise.append)
-            driver.connect(Deadline.after(10))
-            driver.program([Region("image", FLASH, image(8000))], [], lambda step: None, Deadline.after(10))
-        assert held(peer.peer, 8000) == image(8000)
-
-
-@pytest.mark.skipif(shutil.which("stm32flash") is None, reason="stm32flash is not installed")
-def test_the_peer_satisfies_an_independent_host_tool(tmp_path: Path) -> None:
-    """stm32flash drives the same peer: what our driver is tested against speaks the protocol that others speak."""
-    (tmp_path / "app.bin").write_bytes(image(4000))
-    with PtyPeer(RomPeer()) as peer:
-        argv = ["stm32flash", "-m", "8n1", "-w", str(tmp_path / "app.bin"), "-v", peer.path]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert held(peer.peer, 4000) == image(4000)

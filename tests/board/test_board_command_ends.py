@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,9 +65,9 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def family(tmp_path: Path, seconds: float, deadline: str = "30 s") -> Command:
+def family(tmp_path: Path, seconds: float) -> Command:
     argv = [sys.executable, "-c", FAMILY, str(tmp_path / "pids"), str(seconds)]
-    return Command.model_validate({"command": argv, "deadline": deadline})
+    return Command.model_validate({"command": argv, "deadline": "30 s"})
 
 
 def test_daemon_that_a_successful_program_leaves_is_ended(tmp_path: Path) -> None:
@@ -74,9 +75,16 @@ def test_daemon_that_a_successful_program_leaves_is_ended(tmp_path: Path) -> Non
     assert survivors(tmp_path) == []
 
 
-def test_deadline_ends_the_whole_family(tmp_path: Path) -> None:
-    with pytest.raises(BoardError, match="did not end within 3 s") as caught:
-        run_command(family(tmp_path, 600, "3 s"), {}, Deadline.after(30), lambda text: None)
+def test_deadline_ends_the_whole_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_ns = [0]
+    monkeypatch.setattr("rig.deadline.time", SimpleNamespace(monotonic_ns=lambda: time.monotonic_ns() + passed_ns[0]))
+
+    def note(text: str) -> None:
+        if text == "| started":
+            passed_ns[0] = 3_600_000_000_000
+
+    with pytest.raises(BoardError, match="did not end within 30 s") as caught:
+        run_command(family(tmp_path, 600), {}, Deadline.after(60), note)
     assert caught.value.seen == "started"
     assert survivors(tmp_path) == []
 

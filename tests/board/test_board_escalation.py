@@ -12,6 +12,7 @@ from rig.bench import model
 from rig.board import wires
 from rig.board.board import Board
 from rig.board.escalation import Step, boot_bound_s, wake
+from rig.board.events import Fault
 from rig.board.flash import an3155_exchange
 from rig.board.image import Image
 from rig.board.report import BoardSilentError, BootFailure
@@ -27,10 +28,29 @@ Open = Callable[..., Board]
 
 
 @pytest.fixture
-def open_board(open_board: Open, monkeypatch: pytest.MonkeyPatch) -> Open:
+def open_board(open_board: Open) -> Open:
     """Boards with a power switch."""
-    monkeypatch.setattr(an3155_exchange, "SYNC_S", 0.2)
     return lambda fake, **settings: open_board(fake, **{"power": POWER, **settings})
+
+
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeBoard, Board], None]:
+    """Silence that is sure to come is waited for shortly; from a power cycle on, an answer has all the time."""
+
+    def wait(board: Board, seconds: float) -> None:
+        board.config = board.config.model_copy(update={"boot_budget": int(seconds * 1e9)})
+        monkeypatch.setattr(an3155_exchange, "SYNC_S", seconds)
+
+    def arrange(fake: FakeBoard, board: Board) -> None:
+        def power(on: bool, switch: Callable[[bool], None] = fake.power) -> None:
+            wait(board, 30)
+            switch(on)
+
+        wait(board, 0.05)
+        fake.hung = True
+        monkeypatch.setattr(fake, "power", power)
+
+    return arrange
 
 
 def soon() -> Deadline:
@@ -103,10 +123,10 @@ def test_phase_is_given_time_for_every_step() -> None:
 
 
 def test_board_that_hangs_boots_after_a_power_cycle_and_the_log_says_so(
-    fake: FakeBoard, open_board: Open, tmp_path: Path
+    fake: FakeBoard, open_board: Open, short_silence: Callable[[FakeBoard, Board], None], tmp_path: Path
 ) -> None:
-    fake.hung = True
-    board = open_board(fake, boot_budget="300 ms")
+    board = open_board(fake)
+    short_silence(fake, board)
     live: list[str] = []
     assert board.reset_and_boot(soon(), live.append).build == BUILD
     assert fake.switched == [False, True]
@@ -156,8 +176,10 @@ def test_verified_flash_that_never_boots_stays_a_finding_about_the_product(
 
 def test_fault_is_the_products_and_not_power_cycled_away(fake: FakeBoard, open_board: Open) -> None:
     fake.banner, fake.after_boot = "FAULT HardFault pc=0x08000123", []
+    board = open_board(fake, boot_budget="50 ms")
+    fake.on_restart = lambda: board.console.wait_for_event(Fault, soon(), 0) and None
     with pytest.raises(BootFailure, match="faults before its banner"):
-        open_board(fake, boot_budget="200 ms").reset_and_boot(soon())
+        board.reset_and_boot(soon())
     assert fake.switched == []
 
 
@@ -190,10 +212,14 @@ def test_power_comes_back_when_a_person_interrupts(
 
 
 def test_silent_boot_rom_is_power_cycled_with_the_boot_line_held(
-    fake: FakeBoard, open_board: Open, image: Image, tmp_path: Path
+    fake: FakeBoard,
+    open_board: Open,
+    short_silence: Callable[[FakeBoard, Board], None],
+    image: Image,
+    tmp_path: Path,
 ) -> None:
-    fake.hung = True
     board = open_board(fake)
+    short_silence(fake, board)
     assert board.flash(image, "always", soon()).verified
     assert fake.flash_at(FLASH, image.size) == image.flat
     assert fake.resets == ["rom"]
@@ -203,8 +229,9 @@ def test_silent_boot_rom_is_power_cycled_with_the_boot_line_held(
 
 
 def test_boot_rom_that_stays_silent_is_an_error_that_names_both_steps(
-    fake: FakeBoard, open_board: Open, image: Image
+    fake: FakeBoard, open_board: Open, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(an3155_exchange, "SYNC_S", 0.2)
     board = open_board(fake, boot={"driver": "none"})
     with pytest.raises(
         BoardSilentError, match=r"did not answer 0x7F .* after a reset, nor after a power cycle"
@@ -233,10 +260,10 @@ def fed(tmp_path: Path) -> Iterator[FakeBoard]:
 
 
 def test_port_that_goes_with_the_power_is_found_again_under_its_name(
-    fed: FakeBoard, open_board: Open, tmp_path: Path
+    fed: FakeBoard, open_board: Open, short_silence: Callable[[FakeBoard, Board], None], tmp_path: Path
 ) -> None:
-    fed.hung = True
-    board = open_board(fed, boot_budget="300 ms")
+    board = open_board(fed)
+    short_silence(fed, board)
     before = fed.node
     boot = board.reset_and_boot(soon())
     assert boot.boot_id == "00000002", "the reset after the port came back; the first banner may be lost with the port"
@@ -247,9 +274,11 @@ def test_port_that_goes_with_the_power_is_found_again_under_its_name(
     assert before != fed.node or fed.switched == [False, True]
 
 
-def test_boot_rom_behind_a_port_that_goes_with_the_power(fed: FakeBoard, open_board: Open, image: Image) -> None:
-    fed.hung = True
+def test_boot_rom_behind_a_port_that_goes_with_the_power(
+    fed: FakeBoard, open_board: Open, short_silence: Callable[[FakeBoard, Board], None], image: Image
+) -> None:
     board = open_board(fed)
+    short_silence(fed, board)
     assert board.flash(image, "always", soon()).verified
     assert fed.resets == ["rom", "rom"]
     assert board.reset_and_boot(soon()).build == BUILD

@@ -37,6 +37,7 @@ def test_examples_show_each_kind_of_bench() -> None:
         "nxp-blhost",
         "rfc2217",
         "mirror-port",
+        "tap",
     }
     stm32, vendor, nxp = example("stm32-an3155").board, example("vendor-programmer").board, example("nxp-blhost").board
     assert (stm32.flash.driver, stm32.reset.driver, stm32.power.driver) == ("an3155", "rts", "command")
@@ -47,6 +48,7 @@ def test_examples_show_each_kind_of_bench() -> None:
     assert not any("{address}" in argument for argument in nxp.flash.command.command)
     assert example("rfc2217").board.serial.port.startswith("rfc2217://")
     assert example("mirror-port").capture.point == "mirror"
+    assert example("tap").capture.interfaces == ("enp3s0f0", "enp3s0f1")
 
 
 def test_every_driver_has_a_page_that_says_what_it_was_tried_on() -> None:

@@ -13,7 +13,7 @@ from fake_board import BUILD, FakeBoard
 from rig.bench import model
 from rig.board.board import Board
 from rig.board.console import ConsoleSilentError
-from rig.board.events import Boot
+from rig.board.events import Boot, Fault
 from rig.board.flash.flasher import FlashLink, Progress, Region, make_flasher
 from rig.board.identity import IdentityBlock
 from rig.board.image import Image, load_image
@@ -158,8 +158,10 @@ def test_without_a_proven_flash_silence_is_the_benchs(fake: FakeBoard, open_boar
 
 def test_fault_before_the_banner_is_the_products_in_any_case(fake: FakeBoard, open_board: Open) -> None:
     fake.banner, fake.after_boot = "FAULT HardFault pc=0x08000123", []
+    board = open_board(boot_budget="50 ms")
+    fake.on_restart = lambda: board.console.wait_for_event(Fault, soon(), 0) and None
     with pytest.raises(BootFailure, match="faults before its banner: FAULT HardFault pc=0x08000123"):
-        open_board(boot_budget="200 ms").reset_and_boot(soon())
+        board.reset_and_boot(soon())
 
 
 def test_faults_and_restarts_after_the_boot_are_observed(fake: FakeBoard, open_board: Open, image: Image) -> None:

@@ -29,6 +29,9 @@ link set send0 up
 link set seen0 up
 """
 subprocess.run(["ip", "-batch", "-"], input=batch.encode(), check=True)
+for name in ("send0", "seen0"):  # the kernel tells of a carrier late
+    while b"state UP" not in subprocess.check_output(["ip", "link", "show", name]):
+        time.sleep(0.01)
 packet = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
 packet.bind(("send0", 0))
 def babble(every_s, count):
@@ -151,12 +154,24 @@ def segment() -> Iterator[Segment]:
     finally:
         process.stdin.close()
         try:
-            process.wait(5)
+            process.wait(30)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
         process.stdout.close()
         process.stderr.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorder that waits longer than a busy host keeps dumpcap off its processor."""
+    monkeypatch.setattr("rig.capture.recorder.QUIET_S", 4.0)
+
+
+@pytest.fixture
+def drained_by_sentinel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorder whose drain is over with the end sentinel only."""
+    monkeypatch.setattr("rig.capture.recorder.QUIET_S", 60.0)
 
 
 @pytest.fixture(scope="session")

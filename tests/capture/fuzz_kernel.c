@@ -27,6 +27,11 @@ static uint32_t word(const uint8_t *at, int big_endian) {
                       : (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
 }
 
+static void put_word(uint8_t *at, uint32_t value, int big_endian) {
+    for (int i = 0; i < 4; i++)
+        at[big_endian ? 3 - i : i] = (uint8_t)(value >> 8 * i);
+}
+
 /* What every row promises. */
 static void check(const rig_columns *c, uint64_t size, uint32_t flows) {
     for (uint64_t row = 0; row < c->rows; row++) {
@@ -66,12 +71,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t input_size) {
     /* The first four bytes choose what the plain reader would have told the kernel; the rest is the file. */
     static const int32_t linktypes[] = {1, 0, 108, 113, 276, 101, 12, 127};
     int pcap = input[0] & 1, big_endian = input[0] >> 1 & 1;
-    size_t size = input_size - 4;
-    uint8_t *data = room(size + 1);
-    memcpy(data, input + 4, size);
-    data = realloc(data, size ? size : 1);
+    int single = input[0] >> 2 & 1; /* One pcap record around one frame, which ends where the memory does. */
+    size_t header = single ? 16 : 0, size = header + input_size - 4;
+    uint8_t *data = room(size ? size : 1);
+    memset(data, 0, header);
+    memcpy(data + header, input + 4, input_size - 4);
+    if (single) {
+        pcap = 1;
+        put_word(data + 8, (uint32_t)(input_size - 4), big_endian);
+        put_word(data + 12, (uint32_t)(input_size - 4), big_endian);
+    }
 
-    rig_kernel *kernel = rig_kernel_new();
+    rig_kernel *kernel = rig_kernel_new(400);
     assert(kernel != NULL);
     int interfaces = pcap ? 1 : 1 + (input[1] & 3);
     for (int i = 0; i < interfaces; i++)

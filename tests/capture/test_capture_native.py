@@ -153,6 +153,18 @@ def test_many_flows(library: ctypes.CDLL) -> None:
     assert len(seen[1].flows) == 5000
 
 
+def test_packets_of_too_many_flows(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rig.capture.decode.MAX_FLOWS", 40)
+    frames = [ethernet(ipv4(udp(b"x" * port, sport=1 + port)), vlans=(7,) * (port % 6)) for port in range(80)]
+    frames += fragments()[1]
+    seen = both(library, pcap(*((T0 + i, frame) for i, frame in enumerate(frames * 2))))
+    assert seen is not None
+    assert len(seen[1].flows) == 40
+    assert seen[1].not_listed == 2 * 40 + 2  # a datagram in fragments is one packet
+    assert (seen[1].columns["flow"][:40] == np.arange(40)).all()
+    assert (seen[1].columns["flow"][40:80] == -1).all()
+
+
 def test_more_frames_than_room_was_made_for(library: ctypes.CDLL) -> None:
     seen = both(library, pcap(*((T0 + i, b"") for i in range(5000)), (T0, ETHERNET[0])))
     assert seen is not None
@@ -387,13 +399,17 @@ def test_without_a_usable_folder_arrays_stay_in_memory(library: ctypes.CDLL, tmp
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Files for the fuzzers: what follows the headers, since the target itself tells the kernel of interfaces."""
+    """Files for the fuzzers: what follows the headers, since the target itself tells the kernel of interfaces. Single
+    frames too."""
     folder = tmp_path_factory.mktemp("seeds")
     many = pcap(*((T0 + i, ethernet(ipv4(udp(b"", sport=1 + i)))) for i in range(600)))
     files = [*originals(), token_capture(60, random.Random(1)), many]
     for index, contents in enumerate(files):
         head = 24 if contents[:4] != b"\n\r\r\n" else 0
         (folder / str(index)).write_bytes(contents[head:])
+    for linktype, frames in BY_LINKTYPE.items():
+        for index, frame in enumerate(frames):
+            (folder / f"frame-{linktype}-{index}").write_bytes(frame)
     return [str(path) for path in sorted(folder.iterdir())]
 
 
@@ -413,10 +429,14 @@ def test_mutated_bytes_under_sanitizers(seeds: list[str], tmp_path: Path, repeat
 
 @pytest.mark.soak
 def test_coverage_guided_fuzzing(seeds: list[str], tmp_path: Path, repeats: Callable[[int, int], int]) -> None:
-    if shutil.which("clang") is None:
+    # Debian's packages of one version come without the plain name.
+    names = ["clang", *(f"clang-{version}" for version in range(25, 13, -1))]
+    clang = next((name for name in names if shutil.which(name)), None)
+    if clang is None:
         pytest.skip("clang is not installed: no coverage-guided fuzzing")
     target = tmp_path / "fuzz"
-    build = ["clang", "-std=gnu11", "-g", "-O1", "-fsanitize=fuzzer,address,undefined", str(FUZZER), *C_SOURCES]
+    sanitizers = ["-g", "-O1", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
+    build = [clang, "-std=gnu11", *sanitizers, str(FUZZER), *C_SOURCES]
     built = subprocess.run([*build, "-o", str(target)], capture_output=True, text=True)
     if built.returncode != 0 and "libclang_rt" in built.stderr:
         pytest.skip("clang has no libFuzzer")
@@ -424,7 +444,9 @@ def test_coverage_guided_fuzzing(seeds: list[str], tmp_path: Path, repeats: Call
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     for path in seeds:
-        for choice in (b"\0\0\0\1", b"\1\0\0\1", b"\2\1\0\2", b"\3\0\0\1"):
+        whole = [b"\0\0\0\1", b"\1\0\0\1", b"\2\1\0\2", b"\3\0\0\1"]
+        single = [bytes([4, 0, linktype, 1]) for linktype in range(8)]
+        for choice in single if Path(path).name.startswith("frame") else whole:
             (corpus / f"{Path(path).name}-{choice.hex()}").write_bytes(choice + Path(path).read_bytes())
-    runs = [f"-runs={repeats(20_000, 5_000_000)}", "-seed=1", "-max_len=65536", f"-artifact_prefix={tmp_path}/"]
+    runs = [f"-runs={repeats(20_000, 1_000_000)}", "-seed=1", "-max_len=65536", f"-artifact_prefix={tmp_path}/"]
     subprocess.run([target, *runs, corpus], check=True, stderr=subprocess.DEVNULL)

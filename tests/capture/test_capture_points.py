@@ -15,12 +15,11 @@ import pytest
 from capture_files import T0, epb, ethernet, idb, ipv4, shb, udp
 
 from rig.bench.load import load_bench
-from rig.bench.model import BenchFile, CapturePoint
+from rig.bench.model import CapturePoint
 from rig.capture.points import POINTS, capture_point
 from rig.capture.reader import read_capture
 from rig.capture.recorder import Recorder, check_capture
 from rig.deadline import Deadline
-from rig.emulation.bench import open_bench
 from rig.errors import BenchError, CaptureError
 from rig.protocol import token_v2
 from rig.timing.direction import wrong_way
@@ -63,7 +62,7 @@ class Tap:
     def from_board(self, *payloads: bytes) -> None:
         self._frames.write_text("".join(frame(payload, to_board=False).hex() + "\n" for payload in payloads))
         command = f'exec "$0" -c "$1" spare0 < {self._frames}'
-        done = self._segment.host.run(["sh", "-c", command, sys.executable, _SEND], Deadline.after(10))
+        done = self._segment.host.run(["sh", "-c", command, sys.executable, _SEND], Deadline.after(30))
         assert done.returncode == 0, done.stderr
 
 
@@ -143,36 +142,21 @@ def test_a_tap_and_the_jetson_s_own_interface_can_be_said(tmp_path: Path, sectio
     assert len(capture_point(capture).interfaces) == len(capture_point(capture).directions)
 
 
-def test_an_emulated_jetson_that_could_not_capture_is_refused_before_it_comes_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    file = BenchFile.model_validate(
-        {
-            "bench": "emulated",
-            "profile": "emulated",
-            "uncertainty": {"declared": "50 us"},
-            "emulation": {"capture": "jetson"},
-        }
-    )
-    with pytest.raises(BenchError, match="lets no ordinary user capture"):
-        open_bench(file)
-
-
 # --- the tap ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("drained_by_sentinel")
 def test_both_sides_of_a_tap_are_one_file_with_one_clock(tap: Tap, segment: Any, tmp_path: Path) -> None:
     path = tmp_path / "capture.pcapng"
     with Recorder(segment.host, TAP, path) as recorder:
-        recorder.start(Deadline.after(5))
+        recorder.start(Deadline.after(30))
         for index in range(20):
             tap.to_board(b"Q%d" % index)
             tap.from_board(b"A%d" % index)
         tap.to_board(token_v2.sentinel(token_v2.SENTINEL_END))
         tap.from_board(returned(token_v2.SENTINEL_END))
-        recorder.drain(Deadline.after(5))
-        report = recorder.stop(Deadline.after(5))
+        recorder.drain(Deadline.after(30))
+        report = recorder.stop(Deadline.after(30))
     assert report.sound, report
     assert report.drained == "end-sentinel"
     assert [(one.name, one.direction, one.received) for one in report.interfaces] == [
@@ -187,16 +171,17 @@ def test_both_sides_of_a_tap_are_one_file_with_one_clock(tap: Tap, segment: Any,
 
 def test_the_board_s_answer_alone_does_not_prove_the_other_side_s_tail(tap: Tap, segment: Any, tmp_path: Path) -> None:
     with Recorder(segment.host, TAP, tmp_path / "capture.pcapng") as recorder:
-        recorder.start(Deadline.after(5))
+        recorder.start(Deadline.after(30))
         tap.from_board(returned(token_v2.SENTINEL_END))
-        recorder.drain(Deadline.after(5))
-        assert recorder.stop(Deadline.after(5)).drained == "quiet-time"
+        assert recorder.wait_for_sentinel(token_v2.SENTINEL_END, Deadline.after(30)) is not None
+        recorder.drain(Deadline.after(30))
+        assert recorder.stop(Deadline.after(30)).drained == "quiet-time"
 
 
 def test_a_tap_with_one_side_missing_is_refused_by_name(segment: Any) -> None:
     point = capture_point(CapturePoint(point="tap", to_board="seen0", from_board="gone0"))
     with pytest.raises(CaptureError, match="there is no interface 'gone0'"):
-        check_capture(segment.host, point, Deadline.after(5))
+        check_capture(segment.host, point, Deadline.after(30))
 
 
 # --- frames on the wrong side -----------------------------------------------------------------------------------------
@@ -267,7 +252,7 @@ def test_a_recorder_that_the_kernel_would_not_end_ends_with_a_killed_controller(
     assert controller.stdout is not None
     assert controller.stdin is not None
     child = os.pidfd_open(int(controller.stdout.readline()))
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while "unbound" not in output.read_text():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -275,5 +260,5 @@ def test_a_recorder_that_the_kernel_would_not_end_ends_with_a_killed_controller(
     controller.wait()
     controller.stdin.close()
     controller.stdout.close()
-    assert select.select([child], [], [], 5.0)[0], "it still runs"
+    assert select.select([child], [], [], 30.0)[0], "it still runs"
     os.close(child)

@@ -642,6 +642,17 @@ def test_generated_traffic_is_read_as_tshark_reads_it(tmp_path: Path, repeats: C
         assert against_tshark(path) > 25_000
 
 
+def test_too_many_flows_are_a_finding_that_names_the_way_out(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rig.capture.decode.MAX_FLOWS", 2)
+    frames = [ethernet(ipv4(udp(b"x", sport=port))) for port in (1, 2, 3, 2, 4, 3)]
+    table = read(pcap(*((T0 + i, frame) for i, frame in enumerate(frames))))
+    assert table.flow.tolist() == [0, 1, -1, 1, -1, -1]
+    ((kind, detail, _),) = table.findings
+    assert kind == "too-many-flows"
+    assert detail.startswith("the capture has more than 2 flows, and 3 packets belong to none")
+    assert "tshark -r IN -Y FILTER -w OUT" in detail
+
+
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 

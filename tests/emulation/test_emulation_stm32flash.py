@@ -30,7 +30,7 @@ APPLICATION = ROOT / "firmware" / "build" / "zero_copy" / "app.bin"
 PING = """
 import socket, struct, sys, time
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP)
-sock.settimeout(0.5)
+sock.settimeout(float(sys.argv[2]))
 for sequence in range(int(sys.argv[1])):
     body = bytes(range(56))
     sent = time.monotonic_ns()
@@ -91,9 +91,9 @@ def boot(bench: EmulatedBench) -> str:
     return banner
 
 
-def ping(bench: EmulatedBench, count: int, folder: Path) -> list[int | None]:
+def ping(bench: EmulatedBench, count: int, folder: Path, patience_s: float = 10) -> list[int | None]:
     """Round trips from the Jetson to the board in ns, None where no answer came."""
-    done = on_jetson(bench, f"/usr/bin/python3 -I -S -c '{PING}' {count}", folder / "known_hosts")
+    done = on_jetson(bench, f"/usr/bin/python3 -I -S -c '{PING}' {count} {patience_s}", folder / "known_hosts")
     assert done.returncode == 0, done.stderr.decode()
     return [None if line == "lost" else int(line) for line in done.stdout.decode().split()]
 
@@ -132,10 +132,10 @@ def test_image_outlives_a_power_cycle(flashed: EmulatedBench, tmp_path: Path) ->
 
 
 def test_relay_delay_moves_the_round_trip_by_twice_its_amount(flashed: EmulatedBench, tmp_path: Path) -> None:
-    plain = median(ping(flashed, 41, tmp_path))
+    plain = shortest(ping(flashed, 41, tmp_path))
     flashed.set_impairment([Impairment.model_validate({"delay": "5 ms"})])
     try:
-        delayed = median(ping(flashed, 41, tmp_path))
+        delayed = shortest(ping(flashed, 41, tmp_path))
     finally:
         flashed.set_impairment([])
     assert delayed - plain == pytest.approx(10_000_000, rel=0.1)
@@ -146,7 +146,7 @@ def test_relay_loses_each_fourth_ping(flashed: EmulatedBench, tmp_path: Path) ->
     rule = {"direction": "from-board", "loss": "100 %", "select": {"ethertype": 0x0800, "every": 4}}
     flashed.set_impairment([Impairment.model_validate(rule)])
     try:
-        answers = ping(flashed, 8, tmp_path)
+        answers = ping(flashed, 8, tmp_path, patience_s=2.0)
     finally:
         flashed.set_impairment([])
     assert [answer is None for answer in answers] == [False, False, False, True] * 2
@@ -156,13 +156,14 @@ def test_unplugged_board_knows_it_is_silent_and_comes_back(flashed: EmulatedBenc
     with serial.Serial(flashed.bench.board.serial.port, 115_200, timeout=10) as port:
         flashed.set_link(False)
         assert port.readline() == b"link down\r\n"
-        assert ping(flashed, 1, tmp_path) == [None]
+        assert ping(flashed, 1, tmp_path, patience_s=0.5) == [None]
         flashed.set_link(True)
         assert port.readline() == b"link up\r\n"
     assert None not in ping(flashed, 3, tmp_path)
 
 
-def median(values: list[int | None]) -> int:
-    answered = sorted(value for value in values if value is not None)
+def shortest(values: list[int | None]) -> int:
+    """A busy host moves the others."""
+    answered = [value for value in values if value is not None]
     assert len(answered) == len(values), "a ping was lost"
-    return answered[len(answered) // 2]
+    return min(answered)

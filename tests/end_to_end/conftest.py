@@ -37,7 +37,7 @@ class Place:
 
     def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=300, check=False
+            command, cwd=ROOT, env=self.environment(), capture_output=True, text=True, timeout=600, check=False
         )
 
 
@@ -52,7 +52,7 @@ plan: {name}
 requires: {requires}
 firmware: {{variant: {variant}}}
 npu: {{first_token: 1 ms}}
-inference: {{requests: {requests}, warmup: 5, infer_tokens: 1, load: {{closed: {{in_flight: 1}}}}}}
+inference: {{requests: {requests}{patience}, warmup: 5, infer_tokens: 1, load: {{closed: {{in_flight: 1}}}}}}
 impairment: {impairment}
 flows:
   requests: {{from: jetson, to: board, udp.dstport: 5005, protocol: token-v2}}
@@ -71,7 +71,7 @@ PlanWriter = Callable[..., Path]
 
 @pytest.fixture
 def write_plan(tmp_path: Path) -> PlanWriter:
-    """Write `NAME.plan.yaml` with the given parts and return its path."""
+    """Write `NAME.plan.yaml` with the given parts and return its path. `requests` may go on with `, timeout: …`."""
 
     def write(
         name: str,
@@ -79,8 +79,10 @@ def write_plan(tmp_path: Path) -> PlanWriter:
         requires: str = "[]",
         variant: str = "zero_copy",
         impairment: str = "[]",
-        requests: int = 60,
+        requests: int | str = 60,
     ) -> Path:
+        # On a busy host an answer may take seconds: with so much patience only what never comes is lost.
+        patience = "" if "timeout:" in str(requests) else ", timeout: 20 s"
         path = tmp_path / f"{name}.plan.yaml"
         path.write_text(
             PLAN.format(
@@ -90,6 +92,7 @@ def write_plan(tmp_path: Path) -> PlanWriter:
                 variant=variant,
                 impairment=impairment,
                 requests=requests,
+                patience=patience,
             )
         )
         return path

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import signal
 import subprocess
 import termios
 import threading
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
-GONE_S = 10.0
+PATIENCE_S = 120.0
+GONE_S = 30.0
 KINDS = ("pid", "net", "mnt", "user")
 
 
@@ -36,7 +37,7 @@ class Controller:
             stdout=inner,
             stderr=inner,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_sit_down,
         )
         os.close(inner)
         self._text = ""
@@ -105,6 +106,13 @@ class Controller:
                 self._news.notify_all()
             if not data:
                 return
+
+
+def _sit_down() -> None:
+    """The terminal is ours, and no signal is ignored: who started these tests in the background had some ignored."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_DFL)
 
 
 def processes_in(namespaces: set[tuple[str, str]]) -> dict[int, str]:

@@ -91,6 +91,17 @@ def fill_records(bench: Bench) -> None:
     fill_up(bench.folder / "records")
 
 
+def ended_early(info: RunInfo) -> None:
+    """The traffic was not carried to its end."""
+    assert info.phases[-1].note.startswith("runner: aborted by the rig"), info.phases
+
+
+def sealed(info: RunInfo) -> None:
+    """The record says how the run ended, and what it holds."""
+    assert info.outcome == "error"
+    assert "capture.pcapng" in info.files
+
+
 def reroute(bench: Bench) -> None:
     bench.reroute_serial()
 

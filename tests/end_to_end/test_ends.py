@@ -76,8 +76,8 @@ def command(front: str, plan: Path, records: Path) -> list[str]:
 class Bench:
     """The state of one emulated bench and the plans that run on it; `end` is the matrix's one cell."""
 
-    def __init__(self, place, folder: Path, long: Path, short: Path) -> None:
-        self.place, self.folder, self.long, self.short = place, folder, long, short
+    def __init__(self, place, folder: Path, long: Path, short: Path, flashing: Path) -> None:
+        self.place, self.folder, self.long, self.short, self.flashing = place, folder, long, short, flashing
         self.state = place.folder / "state" / "rig" / "emulated"
         self.scratch = folder / "tmp"
         self.scratch.mkdir()
@@ -89,10 +89,10 @@ class Bench:
     def end(self, front: str, phase: str, how: str, late_s: float = 0.0) -> str:
         """Run, end it `late_s` s into `phase`, look for what is left. Returns the phase in which it was caught."""
         records = self.folder / f"records-{next(self._count)}"
-        plan = self.short if phase in ("drain", "collect") else self.long
+        plan = {"flash": self.flashing, "drain": self.short, "collect": self.short}.get(phase, self.long)
         names = named_namespaces()
         with Controller(command(front, plan, records), self.environment()) as run:
-            assert run.wait_for(f"\x1b[K  {phase:<16} "), run.text
+            assert run.wait_for(f"\x1b[K  {phase:<10} "), run.text
             if phase == "traffic":
                 [capture] = records.glob("*/*/capture.pcapng")
                 run.wait_until(lambda: capture.stat().st_size > 50_000)
@@ -159,14 +159,18 @@ def named_namespaces() -> list[str]:
 
 @pytest.fixture
 def bench(place, write_plan, tmp_path: Path) -> Bench:
-    return Bench(place, tmp_path, write_plan("long", requests=20_000), write_plan("short", requests=60))
+    flashing = write_plan("flashing", variant="zero_copy, flash: always", requests=20_000)
+    return Bench(place, tmp_path, write_plan("long", requests=20_000), write_plan("short", requests=60), flashing)
 
 
 @pytest.mark.parametrize(("front", "phase", "how"), FEW)
 def test_an_ended_run_leaves_nothing_but_its_record(front: str, phase: str, how: str, bench: Bench) -> None:
     caught = bench.end(front, phase, how)
-    if phase in ("preflight", "flash", "traffic"):  # the others are over within milliseconds
-        assert phase in caught or how == "sigkill", caught
+    if phase in ("preflight", "flash", "traffic") and how != "sigkill":  # the others are over within milliseconds
+        tries = 1
+        while phase not in caught:
+            assert tries < 5, caught
+            caught, tries = bench.end(front, phase, how), tries + 1  # a busy host let the signal come too late
 
 
 def test_the_next_run_on_that_bench_passes(place, write_plan) -> None:
@@ -183,14 +187,14 @@ def test_a_joined_bench_is_left_as_it_was_found(how: str, bench: Bench) -> None:
         before = sorted(up.members().values())
         records = bench.folder / "records"
         with Controller(command("rig", bench.long, records), bench.environment()) as run:
-            assert run.wait_for(f"\x1b[K  {'traffic':<16} "), run.text
+            assert run.wait_for(f"\x1b[K  {'traffic':<10} "), run.text
             [capture] = records.glob("*/*/capture.pcapng")
             run.wait_until(lambda: capture.stat().st_size > 50_000)
             assert len(up.members()) > len(before), "runner, its SSH session and dumpcap are inside"
             ENDS[how](run)
             run.process.wait(timeout=60)
             assert left_of(run, Members({})) == {}
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while sorted(up.members().values()) != before and time.monotonic() < end:
             time.sleep(0.02)
         assert sorted(up.members().values()) == before
@@ -205,7 +209,7 @@ def test_a_joined_bench_is_left_as_it_was_found(how: str, bench: Bench) -> None:
             assert list((home / "runs").iterdir()) == [], "the next run swept what the killed one left"
         whole = Members.of(up.members())
         up.press_ctrl_c()
-        up.process.wait(timeout=20)
+        up.process.wait(timeout=60)
         assert left_of(up, whole) == {}
 
 

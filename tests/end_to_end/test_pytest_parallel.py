@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -35,7 +34,7 @@ def test_plans_and_a_hand_written_test_share_one_set(place, write_plan, tmp_path
         env=place.environment(),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     text = done.stdout + done.stderr
@@ -48,7 +47,7 @@ def test_plans_and_a_hand_written_test_share_one_set(place, write_plan, tmp_path
     assert "FAIL          broken " in table
     assert "PASS          holds " in table
     assert "PASS          test_board_answers_again_soon_after_a_reset" in table
-    assert f"records: {os.path.relpath(run_set, ROOT)}" in table
+    assert f"records: {run_set}" in table
 
     [tested] = run_set.glob("*-test_board_answers_again_soon_after_a_reset")
     told = json.loads((tested / "test.json").read_text())

@@ -45,5 +45,5 @@ def test_a_comparison_is_judged_live_as_it_is_offline(place, write_plan, tmp_pat
 
     offline = place.rig("judge", run_set, "--json")
     assert offline.returncode == 0, offline.stdout + offline.stderr
-    results = [*((run / "verdicts.json") for run in runs_of(run_set)), run_set / "comparisons-two-speeds.json"]
+    results = [*((run / "verdicts.json") for run in runs_of(run_set)), run_set / "comparisons-two-speeds.emulated.json"]
     assert offline.stdout == "".join(path.read_text() for path in results)

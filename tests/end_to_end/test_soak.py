@@ -18,6 +18,7 @@ import pytest
 from provoked import namespaces_of_bench
 
 from rig.campaign import Campaign
+from rig.deadline import Deadline
 from rig.plan.load import load_plan
 from rig.progress import SilentProgress
 from rig.session import DEFAULT_BENCH, ROOT
@@ -44,6 +45,11 @@ class Usage:
     files: int
     rss_mib: float
 
+    def outgrown_by(self, later: Usage) -> dict[str, float]:
+        """What grew, and by how much."""
+        grown = {name: asdict(later)[name] - before for name, before in asdict(self).items()}
+        return {name: by for name, by in grown.items() if by > (RSS_MIB if name == "rss_mib" else 0)}
+
     @classmethod
     def now(cls, *folders: Path) -> Usage:
         from controlled import processes_in
@@ -52,12 +58,7 @@ class Usage:
         names = namespaces_of_bench()
         inside = processes_in(names)
         children = sum(len(path.read_text().split()) for path in Path("/proc/self/task").glob("*/children"))
-        every = {
-            str(link.readlink())
-            for pid in [os.getpid(), *inside]
-            if Path(f"/proc/{pid}").exists()
-            for link in Path(f"/proc/{pid}/ns").iterdir()
-        }
+        every = {link for pid in [os.getpid(), *inside] for link in namespaces_of(pid)}
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return cls(
             processes=len(inside) + children,
@@ -70,9 +71,17 @@ class Usage:
         )
 
 
+def namespaces_of(pid: int) -> list[str]:
+    """None of a process that has ended, or (to others than root) of one that has changed its user."""
+    try:
+        return [str(link.readlink()) for link in Path(f"/proc/{pid}/ns").iterdir()]
+    except OSError:
+        return []
+
+
 @pytest.mark.soak
 def test_run_after_run_nothing_grows_and_no_verdict_flickers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeats: Callable[[int, int], int], capsys
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repeats: Callable[[int, int], int], write_plan, capsys
 ) -> None:
     state, scratch = tmp_path / "state", tmp_path / "scratch"
     scratch.mkdir()
@@ -82,6 +91,7 @@ def test_run_after_run_nothing_grows_and_no_verdict_flickers(
         load_plan(ROOT / "testplans" / name)
         for name in ("zero-copy-latency.plan.yaml", "push-latency.plan.yaml", "copy-latency.plan.yaml")
     ]
+    tolerant = load_plan(write_plan("tolerant", requests=600))
     soak_s = float(os.environ.get("RIG_SOAK_S", HOUR_S)) * repeats(0, 1)
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -92,7 +102,7 @@ def test_run_after_run_nothing_grows_and_no_verdict_flickers(
     with Campaign(DEFAULT_BENCH, tmp_path / "records", ["soak"], SilentProgress()) as campaign:
         count = 0
         while count < 2 or time.monotonic() - began < soak_s:
-            plan = plans[count % len(plans)] if soak_s else plans[0]
+            plan = plans[count % len(plans)] if soak_s else tolerant
             judged = campaign.run(plan, plan.points[0])
             verdicts[str(judged.verdict)] += 1
             for check in judged.result.checks:
@@ -105,9 +115,13 @@ def test_run_after_run_nothing_grows_and_no_verdict_flickers(
             last = Usage.now(state, scratch)
             if count == (SETTLING if soak_s else 1):
                 first = last
+        assert first is not None
+        assert last is not None
+        settling = Deadline.after(30)  # a thread of the last run may be about to end
+        while first.outgrown_by(last) and not settling.expired():
+            time.sleep(0.1)
+            last = Usage.now(state, scratch)
     ended = Usage.now(state, scratch)
-    assert first is not None
-    assert last is not None
     with capsys.disabled():
         print(f"\n{count} runs in {time.monotonic() - began:.0f} s: {dict(verdicts)}")
         for reason, times in reasons.items():
@@ -115,8 +129,6 @@ def test_run_after_run_nothing_grows_and_no_verdict_flickers(
         print(f"  after run {SETTLING if soak_s else 1}: {asdict(first)}\n  after run {count}: {asdict(last)}")
     # Beside other tests the machine may be too busy for sound evidence; a soak has it for itself.
     assert set(verdicts) <= ({"PASS"} if soak_s else {"PASS", "INCONCLUSIVE"})
-    for name, before in asdict(first).items():
-        grown = asdict(last)[name] - before
-        assert grown <= (RSS_MIB if name == "rss_mib" else 0), f"{name} grew by {grown}"
+    assert first.outgrown_by(last) == {}
     assert ended.processes <= before_all.processes
     assert list(scratch.iterdir()) == []

@@ -18,7 +18,7 @@ from rig.errors import InternalError
 from rig.history import schema
 from rig.history.index import add_run, index_path, rebuild, update
 from rig.history.rows import read_run
-from rig.record import VERDICTS
+from rig.record import VERDICTS, RunSet
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,14 +35,15 @@ for night in range(runs):
     at = datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(days=night, minutes=number)
     checks = [timed("answer-time", 1_000_000 + night), counted("no-loss", 0)]
     run = write_run(records, f"{at:%Y%m%dT%H%M%SZ}-{number:06x}", at, f"plan-{number}", checks, Conditions())
-    add_run(run)
+    if sys.argv[4:] != ["leaves-it"]:
+        add_run(run)
     print(run, flush=True)
 """
 
 
-def writer(records: Path, number: int, runs: int) -> subprocess.Popen[str]:
+def writer(records: Path, number: int, runs: int, *more: str) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-c", WRITER, str(records), str(number), str(runs)]
+    command = [sys.executable, "-c", WRITER, str(records), str(number), str(runs), *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -168,6 +169,34 @@ def test_eight_writers_at_once_lose_nothing(tmp_path: Path) -> None:
     assert len({row[-1] for row in rows}) == 48
     assert len(rows) == 96
     assert update(tmp_path).runs == 0
+
+
+@pytest.mark.parametrize("command", [["pytest", "-n", "2"], ["rig", "run"]], ids=["pytest", "rig-run"])
+def test_a_finished_run_is_there_at_the_next_question_whoever_made_it(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = RunSet.create(tmp_path, command)
+    for number, lost in enumerate((0, 2), 1):
+        at = AT + timedelta(minutes=number)
+        write_run(tmp_path, runs.set_id, at, "some-plan", [counted("no-loss", lost)], Conditions())
+        assert main(["history", "no-loss", "--records", str(tmp_path)]) == 0
+        told = capsys.readouterr().out
+        assert ("failing since" in told) == bool(lost)
+        assert told.count(runs.set_id) == 1
+
+
+def test_questions_in_the_middle_of_two_workers_lose_nothing(tmp_path: Path) -> None:
+    """As `pytest -n 2` works: the runs only leave their verdicts, whoever asks takes them in."""
+    workers = [writer(tmp_path, number, 15, "leaves-it") for number in range(2)]
+    asked = 0
+    while any(one.poll() is None for one in workers):
+        asked += update(tmp_path).runs
+    assert [one.wait() for one in workers] == [0, 0]
+    for one in workers:
+        assert one.stdout is not None
+        one.stdout.close()
+    assert asked + update(tmp_path).runs == 30
+    assert len({row[-1] for row in dump(tmp_path)}) == 30
 
 
 def test_a_writer_that_is_killed_in_the_middle_loses_nothing(tmp_path: Path) -> None:

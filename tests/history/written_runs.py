@@ -70,7 +70,6 @@ def write_run(
     point: str = "",
 ) -> Path:
     """One run of a nightly set, begun at `at` (aware); returns its folder."""
-    point = ""
     runs = RunSet.create(records, ["rig", "nightly"], set_id)
     info = RunInfo(
         run_id="",

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,7 +66,9 @@ def peer() -> Iterator[Peer]:
     thread.start()
     yield board
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stopper:
-        stopper.sendto(b"", endpoint.getsockname())
-    thread.join(5)
+        end = time.monotonic() + 30
+        while thread.is_alive() and time.monotonic() < end:
+            stopper.sendto(b"", endpoint.getsockname())  # lost where the socket's buffer is full of a long load
+            thread.join(0.1)
     endpoint.close()
     assert not thread.is_alive()

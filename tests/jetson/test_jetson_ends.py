@@ -22,7 +22,7 @@ from rig.deadline import Deadline
 from rig.errors import JetsonError
 from rig.jetson import runner
 from rig.jetson.report import iterate_events, read_report
-from rig.jetson.runs import RemoteRun, start_run, sweep
+from rig.jetson.runs import RemoteRun, hold_lease, start_run, sweep
 from rig.jetson.session import JetsonSession
 from rig.jetson.spec import RunnerSpec, make_spec
 
@@ -49,7 +49,7 @@ def pid_of(run: RemoteRun) -> int:
     return int(run.phases["hello"]["pid"])
 
 
-def wait_gone(pid: int, seconds: float = 15) -> None:
+def wait_gone(pid: int, seconds: float = 30) -> None:
     until = time.monotonic() + seconds
     while runner.process_start(pid) is not None:
         assert time.monotonic() < until, f"process {pid} is still there"
@@ -145,10 +145,10 @@ def test_killed_runner_is_reported_with_its_status(jetson: Jetson, peer: Peer) -
 
 
 def test_frozen_runner_is_noticed_by_its_silence(jetson: Jetson, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rig.jetson.runs.SILENCE_S", 1.5)
     with running(jetson, peer) as run:
         pid = pid_of(run)
         os.kill(pid, signal.SIGSTOP)
+        monkeypatch.setattr("rig.jetson.runs.SILENCE_S", 1.5)
         try:
             with pytest.raises(JetsonError, match=r"silent for 1\.5 s"):
                 run.wait_done(Deadline.after(30))
@@ -167,6 +167,22 @@ def test_second_rig_is_told_who_holds_the_jetson(jetson: Jetson, peer: Peer) -> 
         assert runner.process_start(pid_of(first)) is not None
         assert (Path(jetson.work_dir) / "runs" / "first" / "events.jsonl").exists()
         assert not (Path(jetson.work_dir) / "runs" / "second").exists()
+
+
+def test_a_test_without_a_run_holds_the_lease_too(jetson: Jetson, peer: Peer) -> None:
+    deadline = Deadline.after(20)
+    with JetsonSession(jetson, LocalHost(), deadline) as session:
+        with hold_lease(session, run_id="set.001-by-hand", owner="tester", deadline=deadline):
+            with pytest.raises(
+                JetsonError, match=r"Jetson busy: held by tester on .* \(run set\.001-by-hand\) since 20"
+            ):
+                with running(jetson, peer, "second"):
+                    pass
+            with pytest.raises(JetsonError, match=r"Jetson busy: held by tester"):
+                with hold_lease(session, run_id="third", owner="other", deadline=deadline):
+                    pass
+        with running(jetson, peer, "fourth"):  # let go as soon as the block is left
+            pass
 
 
 def test_sweep_ends_a_frozen_runner_and_only_that_process(
@@ -231,12 +247,16 @@ def test_sigterm_closes_the_events_and_ends(jetson: Jetson, peer: Peer, tmp_path
 def test_own_deadline_ends_the_runner(jetson: Jetson, peer: Peer, tmp_path: Path) -> None:
     deadline = Deadline.after(20)
     values = spec_of(jetson, peer).__dict__ | {"deadline_s": 1.0}
+
+    def to_its_end(run: RemoteRun) -> None:  # on a busy host the second is over before it is ready
+        run.wait_ready(deadline)
+        run.go(deadline)
+        run.wait_done(deadline)
+
     with JetsonSession(jetson, LocalHost(), deadline) as session:
         with start_run(session, RunnerSpec(**values), deadline) as run:
-            run.wait_ready(deadline)
-            run.go(deadline)
             with pytest.raises(JetsonError, match="deadline"):
-                run.wait_done(deadline)
+                to_its_end(run)
             report = run.collect(tmp_path / "events", deadline)
     assert (report.complete, report.reason) == (True, "deadline")
 
@@ -284,7 +304,7 @@ def test_events_of_a_killed_runner_can_still_be_read(jetson: Jetson, peer: Peer,
     process.stdin.flush()
     path = tmp_path / "work" / "runs" / "run-1" / "events.jsonl"
     read_phase(process, "start-sentinel")
-    until = time.monotonic() + 15
+    until = time.monotonic() + 30
     while path.stat().st_size < 20_000:
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -11,7 +11,7 @@ from jetson_far_side import bench_with, inference
 
 from rig.bench.model import Jetson
 from rig.errors import JetsonError, PlanError
-from rig.jetson.report import read_report
+from rig.jetson.report import iterate_events, read_report, report_of
 from rig.jetson.spec import RunnerSpec, make_spec, traffic_bound_s
 
 JETSON = Jetson(host="j", user="u", host_key="k", bench_address="10.0.0.2")
@@ -105,11 +105,16 @@ def test_clock_step_and_throttling_are_seen(tmp_path: Path) -> None:
         host,
         {"event": "clock", "t_ns": 100, "realtime_ns": 5_100},
         {"event": "clock", "t_ns": 200, "realtime_ns": 9_200},
+        host | {"when": "run", "cooling": {"c0:pwm-fan": "3", "c1:gpu": "1"}},
         after,
     )
     report = read_report(path)
     assert report.clock_step_ns == 4_000
-    assert report.throttled == ("oc1 went from 0 to 5", "cooling device c1:gpu at state 2 at the end")
+    assert report.throttled == (
+        "oc1 went from 0 to 5",
+        "cooling device c1:gpu at state 1 during the run",
+        "cooling device c1:gpu at state 2 at the end",
+    )
 
 
 def test_fallback_is_flagged(tmp_path: Path) -> None:
@@ -131,3 +136,13 @@ def test_cut_last_line_is_left_out_and_a_bad_one_inside_is_an_error(tmp_path: Pa
 def test_empty_file_is_an_incomplete_run(tmp_path: Path) -> None:
     report = read_report(write(tmp_path / "e"))
     assert (report.complete, report.reason, report.schedule) == (False, "cut", None)
+
+
+def test_answers_are_passed_over_unread_and_change_nothing(tmp_path: Path) -> None:
+    text = write(tmp_path / "sound.jsonl", request(10, 11), {"event": "end", "reason": "done"}).read_text()
+    answer = json.dumps({"event": "answer", "request_id": 1}, separators=(",", ":"))
+    whole = tmp_path / "whole.jsonl"
+    whole.write_text(f"{answer}\n{text}{answer}\n")
+    assert read_report(whole) == report_of(iterate_events(whole))
+    whole.write_text(f"{answer[:-1]}\n{text}")
+    assert read_report(whole).complete

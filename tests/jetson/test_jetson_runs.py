@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,15 @@ def execute(jetson: Jetson, host: LocalHost, peer: Peer, tmp_path: Path) -> Exec
     return run_it
 
 
+def with_answers(execute: Execute, count: int, **changes: Any) -> tuple[RunnerReport, Events]:
+    """A run with so many answers in time: on a busy host some are later than a short time-out, and it is run again."""
+    for _ in range(9):
+        report, events = execute(**changes)
+        if report.count("answered") == count:
+            break
+    return report, events
+
+
 def of(events: Events, kind: str, *, warmup: bool | None = None) -> Events:
     return [e for e in events if e["event"] == kind and (warmup is None or e["warmup"] is warmup)]
 
@@ -73,14 +82,16 @@ def test_closed_load_counts_and_stamps(execute: Execute, peer: Peer) -> None:
     for event in of(events, "answer"):
         assert event["kernel_ns"] is None or event["kernel_ns"] <= event["recv_ns"] + 1_000_000
     order = [e["event"] + str(e.get("kind", "")) for e in events if e["event"] in ("request", "sentinel")]
-    assert order == ["request"] * 2 + ["sentinelstart"] + ["request"] * 6 + ["sentinelend"]
+    # A sentinel whose answer is late on a busy host is repeated.
+    assert [kind for kind, _ in itertools.groupby(order)] == ["request", "sentinelstart", "request", "sentinelend"]
+    assert len(of(events, "request", warmup=True)) == order.index("sentinelstart") == 2
 
 
 def test_board_sees_request_as_the_contract_says(execute: Execute, peer: Peer) -> None:
     execute(requests=2, warmup=0, answer_tokens=33, prompt_tokens=5)
     for (_, (request_id, answer_tokens, zero, tokens)), expected_id in zip(peer.requests, (1, 2), strict=True):
         assert (request_id, answer_tokens, zero, len(tokens)) == (expected_id, 33, 0, 5)
-    assert peer.sentinels == [1, 2]
+    assert [kind for kind, _ in itertools.groupby(peer.sentinels)] == [1, 2]
 
 
 def test_closed_load_keeps_its_number_in_flight(execute: Execute) -> None:
@@ -114,24 +125,27 @@ def test_open_load_follows_its_schedule_without_drift(execute: Execute) -> None:
 
 def test_pipeline_has_the_period_before_its_time(execute: Execute) -> None:
     _, events = execute(requests=3, warmup=0, load={"open": {"every": "150 ms"}})
-    first, second, third = of(events, "request")
-    assert first["pre_start_ns"] < first["intended_ns"]
-    assert first["sent_ns"] <= second["pre_start_ns"] < second["intended_ns"]
-    assert second["sent_ns"] <= third["pre_start_ns"] < third["intended_ns"]
+    requests = of(events, "request")
+    for before, after in itertools.pairwise(requests):
+        assert before["sent_ns"] <= after["pre_start_ns"]
+    for request in requests:
+        late_ns = request["send_ns"] - request["intended_ns"]
+        assert request["pre_start_ns"] < request["intended_ns"] or late_ns > 50_000_000, "it began when it was due"
 
 
 def test_open_load_does_not_wait_for_answers(execute: Execute, peer: Peer) -> None:
     peer.fate = lambda request_id: "drop"
-    report, _ = execute(requests=20, warmup=0, timeout="300 ms", load={"open": {"every": "1 ms"}})
+    report, events = execute(requests=20, warmup=0, timeout="300 ms", load={"open": {"every": "1 ms"}})
     assert report.count("requests_sent") == 20
     assert report.count("timeouts") == 20
-    assert peer.requests[-1][0] - peer.requests[0][0] < 0.3, "the sends did not wait for the time-outs"
+    order = [e["event"] for e in events if e["event"] in ("request", "timeout")]
+    assert order.index("timeout") > 1, "the sends did not wait for the time-outs"
 
 
 def test_lost_late_and_doubled_answers_are_told_apart(execute: Execute, peer: Peer) -> None:
     fates = {2: "drop", 3: "twice", 4: "error"}
     peer.fate = lambda request_id: fates.get(request_id, "answer")
-    report, events = execute(requests=5, warmup=0, timeout="200 ms")
+    report, events = execute(requests=5, warmup=0, timeout="2 s")
     counted = ("answered", "timeouts", "duplicates", "board_errors", "answers_received", "answers_unique")
     assert [report.count(name) for name in counted] == [4, 1, 1, 1, 5, 4]
     assert [e["request_id"] for e in of(events, "timeout")] == [2]
@@ -158,7 +172,9 @@ def test_unanswered_sentinel_is_a_finding_not_an_error(execute: Execute, peer: P
     assert report.sentinels == {"start": False, "end": True}
     assert report.count("answered") == 2
     kinds = [e["kind"] for e in of(events, "sentinel")]
-    assert kinds == ["start"] * 20 + ["end"] * 3
+    assert kinds[:20] == ["start"] * 20
+    assert set(kinds[20:]) == {"end"}
+    assert len(kinds[20:]) >= 3, "more on a busy host, where the third one's answer is late"
     sequences = [e["sequence"] for e in of(events, "sentinel")]
     assert sequences == sorted(set(sequences))
 
@@ -168,6 +184,55 @@ def test_warm_up_gives_a_dead_board_up(execute: Execute, peer: Peer) -> None:
     report, _ = execute(requests=1, warmup=50, timeout="20 ms")
     assert (report.count("warmup_sent"), report.count("warmup_timeouts")) == (3, 3)
     assert (report.count("requests_sent"), report.count("timeouts")) == (1, 1)
+
+
+def test_closed_load_ends_when_the_board_is_gone(execute: Execute, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rig.jetson.spec.GIVE_UP_S", 0.1)
+    peer.fate = lambda request_id: "drop" if request_id > 4 else "answer"
+    load = {"closed": {"in_flight": 2}}
+    report, events = with_answers(execute, 4, requests=10_000, warmup=0, timeout="20 ms", load=load)
+    assert (report.complete, report.reason, report.sentinels) == (True, "done", {"start": True, "end": True})
+    assert report.count("answered") == 4
+    assert 40 <= report.count("timeouts") == report.count("requests_sent") - 4 < 9_996
+    (gave_up,) = of(events, "gave-up")
+    assert gave_up["t_ns"] - gave_up["heard_ns"] >= 100_000_000
+    assert gave_up["heard_ns"] >= of(events, "answer")[-1]["recv_ns"]
+
+
+def test_closed_load_goes_on_while_some_requests_are_answered(
+    execute: Execute, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rig.jetson.spec.GIVE_UP_S", 0.0)
+    peer.fate = lambda request_id: "answer" if request_id % 20 == 0 else "drop"  # 19 in a row are lost
+    report, events = with_answers(execute, 3, requests=60, warmup=0, timeout="20 ms")
+    assert (report.count("requests_sent"), report.count("timeouts")) == (60, 57)
+    assert not of(events, "gave-up")
+
+
+def test_waiting_for_the_end_shows_the_counts_so_far(
+    jetson: Jetson, host: LocalHost, peer: Peer, tmp_path: Path
+) -> None:
+    class SeenError(Exception):
+        pass
+
+    def watch(counts: Mapping[str, int]) -> None:
+        if counts.get("answered", 0) > 10:
+            raise SeenError
+
+    deadline = Deadline.after(30)
+    spec = make_spec(
+        inference(requests=100_000, load={"open": {"every": "1 ms"}}),
+        bench_with(jetson, peer.port),
+        run_id="r",
+        owner="o",
+    )
+    with JetsonSession(jetson, host, deadline) as session, start_run(session, spec, deadline) as run:
+        run.wait_ready(deadline)
+        run.go(deadline)
+        with pytest.raises(SeenError):
+            run.wait_done(deadline, watch)
+        run.abort(deadline)
+        assert run.collect(tmp_path / "events", deadline).reason == "aborted by the rig"
 
 
 def test_push_mode_listens_for_the_boards_own_datagrams(execute: Execute, peer: Peer) -> None:
@@ -180,7 +245,7 @@ def test_push_mode_listens_for_the_boards_own_datagrams(execute: Execute, peer: 
 
 def test_push_mode_ends_when_pushes_are_missing(execute: Execute, peer: Peer) -> None:
     peer.pushes = 3
-    report, _ = execute(mode="push", requests=5, warmup=0, timeout="50 ms", load={"open": {"every": "5 ms"}})
+    report, _ = execute(mode="push", requests=5, warmup=0, timeout="1 s", load={"open": {"every": "5 ms"}})
     assert report.complete
     assert report.count("answers_unique") == 3
 
@@ -235,9 +300,10 @@ def test_probes_tell_whether_the_network_is_ready(jetson: Jetson, host: LocalHos
     with JetsonSession(jetson, host, deadline) as session, start_run(session, spec, deadline) as run:
         run.wait_ready(deadline)
         ready = run.probe(3, Deadline.after(10))
-        assert (ready.sent, ready.answered, len(ready.rtt_ns)) == (4, 3, 3)
+        assert (ready.answered, len(ready.rtt_ns)) == (3, 3)
+        assert ready.sent == len(peer.sentinels) >= 4
         peer.sentinel_answered = lambda kind, attempt: False
-        silent = run.probe(1, Deadline.after(0.3))
+        silent = run.probe(1, Deadline.after(1))
         assert silent.answered == 0
         assert silent.sent >= 1
     assert set(peer.sentinels) == {3}

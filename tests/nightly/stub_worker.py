@@ -1,7 +1,8 @@
 """Stands in for `rig.nightly.worker`: how each attempt ends is in a JSON file, what was asked goes to another.
 
-{"health": [[faults], …], "runs": {plan: [verdict, …]}}: one entry an attempt, the last one goes on for ever. A verdict
-is `PASS`, `FAIL`, `INCONCLUSIVE capture-loss`, `ERROR board`, `hang`, `die`.
+{"health": [[faults], …], "runs": {plan: [verdict, …]}}: one entry an attempt, the last one goes on for ever; what a
+plan's comparisons come to is under `plan::`, what one point does under `plan[point]`. A verdict is `PASS`, `FAIL`,
+`INCONCLUSIVE capture-loss`, `ERROR board`, `hang`, `die`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ for line in sys.stdin:
         answer = {"faults": told[min(asked("health"), len(told) - 1)]}
     else:
         plan = Path(command["plan"]).name
+        if command["do"] == "compare":
+            plan += "::"
+        elif command["point"]:
+            plan += f"[{command['point']}]"
         turns = script["runs"].get(plan, ["PASS"])
         verdict, _, kind = turns[min(asked(plan), len(turns) - 1)].partition(" ")
         if verdict == "hang":
@@ -43,6 +48,6 @@ for line in sys.stdin:
             "sentence": f"{verdict}: {kind or 'as it is'}",
             "side": kind if verdict == "ERROR" else "",
             "findings": [kind] if verdict == "INCONCLUSIVE" else [],
-            "record": None,
+            "record": settings["instance"],
         }
     print(json.dumps(answer), flush=True)

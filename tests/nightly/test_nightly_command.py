@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -15,15 +16,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rig.campaign import Judged
+from rig.campaign import Compared, Judged
 from rig.cli import main
-from rig.nightly.command import _failed_before, _finish
-from rig.nightly.journal import Attempt, Job, Journal, Order, Unfinished, read_journal
+from rig.nightly.command import _failed_before, _finish, _points
+from rig.nightly.journal import COMPARISONS, Attempt, Job, Journal, Order, Unfinished, read_journal
 from rig.nightly.options import seconds
-from rig.nightly.worker import answer
+from rig.nightly.worker import Settings, Worker, answer, answer_to_comparisons
+from rig.plan.load import load_plan
 from rig.plan.model import Expect
+from rig.record import RunInfo, RunSet, comparisons_file
 from rig.timing.evidence import Finding
-from rig.timing.expectation import outcome
+from rig.timing.expectation import outcome, outcome_of_comparison
 from rig.timing.verdict import CheckResult, PointResult, Verdict, unjudged, worst
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,8 +78,9 @@ def test_faults_of_all_plans_are_told_before_anything_runs(tmp_path: Path, capsy
 def test_two_plans_of_one_name_would_share_a_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
         shutil.copy(ROOT / "testplans" / "zero-copy-latency.plan.yaml", tmp_path / f"{name}.plan.yaml")
-    assert main(["nightly", str(tmp_path), "--record-dir", str(tmp_path / "records")]) == 3
-    assert "two plan files have the name zero-copy-latency" in capsys.readouterr().err
+    assert main(["nightly", str(tmp_path), "--record-dir", str(tmp_path / "records")]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path}/b.plan.yaml:2:7: plan name `zero-copy-latency` is that of {tmp_path}/a.plan.yaml" in said
 
 
 def test_a_night_that_never_began_is_reported_and_told(
@@ -155,6 +159,67 @@ def test_a_worker_names_whose_error_it_is() -> None:
     result = unjudged("p", "", "", 0, [("a", "loss")], Verdict.ERROR, "jetson failed: SSH was lost")
     said = answer(Judged("p", result, outcome(result, None), None), None)
     assert (said["verdict"], said["side"], said["record"]) == ("ERROR", "jetson", None)
+
+
+COMPARED = """\
+plan: two
+firmware: {variant: copy}
+inference: {requests: 60}
+flows:
+  requests: {from: jetson, to: board, udp.dstport: 5005, protocol: token-v2}
+  answers: {from: board, to: jetson, udp.srcport: 5005, protocol: token-v2}
+checks:
+  answer-time: {response_time: {request: requests, response: answers}, limits: {p50: {max: 1 s}}}
+matrix: {firmware.variant: [copy, zero_copy]}
+repeat: 5
+comparisons:
+  faster: {of: answer-time, a: variant-copy, b: variant-zero_copy, difference: {max: -1 us}}
+"""
+
+
+def test_a_worker_compares_what_others_have_left_in_the_set(tmp_path: Path) -> None:
+    path = tmp_path / "two.plan.yaml"
+    path.write_text(COMPARED)
+    file = load_plan(path)
+    runs = RunSet.create(tmp_path, ["rig", "nightly"])
+    for point in file.points:
+        info = RunInfo("", "", str(path), file.sha256, point.name, "", "two", outcome="interrupted")
+        info.bench = {"bench": "emulated", "profile": "emulated", "uncertainty": {"e_ns": 0}}
+        runs.new_run(info, path.read_bytes(), "")
+    bench = str(ROOT / "benches" / "emulated.yaml")
+    with contextlib.closing(Worker(Settings(bench, None, str(tmp_path), runs.set_id, ("rig", "nightly")))) as worker:
+        told = worker.compare(str(path))
+    assert told["verdict"] == "INCONCLUSIVE"
+    assert told["sentence"].startswith("faster: INCONCLUSIVE: p50 of answer-time")
+    kept = json.loads(comparisons_file(runs.directory, "two", "emulated").read_text())
+    assert kept["checks"][0]["notes"][0].startswith("run 1 of variant-copy: the run was interrupted")
+
+
+def compared(name: str, verdict: Verdict, fails: tuple[str, ...] = ()) -> Compared:
+    result = CheckResult(name, "comparison", verdict, f"{name} is as it is")
+    return Compared(f"p::{name}", result, outcome_of_comparison(result, Expect(fail=list(fails)) if fails else None))
+
+
+def test_a_worker_sums_comparisons_up_as_the_plan_wants_them() -> None:
+    def told(*found: Compared) -> tuple[str, str]:
+        said = answer_to_comparisons(found)
+        return said["verdict"], said["sentence"]
+
+    good, shown = compared("good", Verdict.PASS), compared("shown", Verdict.SKIP)
+    bad, vague = compared("bad", Verdict.FAIL), compared("vague", Verdict.INCONCLUSIVE)
+    assert told(shown) == ("SKIP", "shown: SKIP: shown is as it is")
+    assert told(shown, good)[0] == "PASS"
+    assert told(good, vague, bad) == ("FAIL", "bad: FAIL: bad is as it is (and 1 more)")
+    assert told(good, compared("bad", Verdict.FAIL, ("bad",)))[0] == "PASS"
+    assert told(compared("good", Verdict.PASS, ("good",)))[0] == "FAIL"
+
+
+def test_a_plans_comparisons_come_after_its_points(tmp_path: Path) -> None:
+    path = tmp_path / "two.plan.yaml"
+    path.write_text(COMPARED)
+    points = _points([load_plan(path), load_plan(ROOT / "testplans" / "zero-copy-latency.plan.yaml")])
+    assert points[0] == ("two", "variant-copy", 1)
+    assert points[9:] == [("two", "variant-zero_copy", 5), ("two", "", COMPARISONS), ("zero-copy-latency", "", 1)]
 
 
 @pytest.mark.bench

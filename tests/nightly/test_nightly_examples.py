@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rig.cli import _parser
+from rig.cli.parser import make_parser
 from rig.nightly.quarantine import load_quarantine
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -42,7 +42,7 @@ def test_every_timer_has_its_service() -> None:
 @pytest.mark.parametrize("file", [path for path in EXAMPLES.rglob("*") if path.is_file()], ids=lambda path: path.name)
 def test_commands_of_the_examples_are_commands_of_the_rig(file: Path) -> None:
     for line in re.findall(r"bench (rig [^'\n\"]+)", file.read_text()):
-        _parser().parse_args(shlex.split(line)[1:])
+        make_parser().parse_args(shlex.split(line)[1:])
 
 
 def test_github_workflow_has_what_github_asks_for() -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from rig.nightly.command import exit_code_of
-from rig.nightly.journal import Job, Journal, Night, Order, read_journal
+from rig.nightly.journal import COMPARISONS, Attempt, Job, Journal, Night, Order, read_journal
 from rig.nightly.night import BenchPlace, Running, all_jobs, settled_verdict
 from rig.nightly.quarantine import Entry
 from rig.nightly.retries import TABLE, rule_for
@@ -32,16 +33,26 @@ class Lab:
     patch: pytest.MonkeyPatch
     order: Order
 
-    def night(self, plans: list[str], benches: tuple[str, ...] = ("lab-1",), workers: int = 1, **script: Any) -> Night:
+    def night(
+        self,
+        plans: list[str],
+        benches: tuple[str, ...] = ("lab-1",),
+        workers: int = 1,
+        compared: Sequence[str] = (),
+        **script: Any,
+    ) -> Night:
+        """compared: plans with two points, x and y, and comparisons."""
         (self.folder / "script.json").write_text(json.dumps({"runs": {}} | script))
         self.patch.setenv("STUB_SCRIPT", str(self.folder / "script.json"))
         self.patch.setenv("STUB_LOG", str(self.folder / "log"))
         directory = self.folder / "captures" / "set"
         directory.mkdir(parents=True, exist_ok=True)
         places = [BenchPlace(name, f"/benches/{name}.yaml", workers) for name in benches]
-        self.jobs, _ = all_jobs(places, [(plan, "", 1) for plan in plans], (), lambda job: 0, date.today())
+        points = [(plan, "", 1) for plan in plans]
+        points += [(plan, *one) for plan in compared for one in (("x", 1), ("y", 1), ("", COMPARISONS))]
+        self.jobs, _ = all_jobs(places, points, (), lambda job: 0, date.today())
         journal = Journal(directory)
-        paths = {plan: f"/plans/{plan}" for plan in plans}
+        paths = {plan: f"/plans/{plan}" for plan in (*plans, *compared)}
         past = read_journal(directory)
         Running(self.order, directory, places, self.jobs, paths, past, journal, lambda line: None, STUB).run()
         journal.close()
@@ -184,6 +195,57 @@ def test_a_run_that_takes_the_night_down_with_it_is_not_begun_for_ever(lab: Lab)
     assert verdicts(night, "b") == ["PASS"]
 
 
+def test_comparisons_follow_the_last_attempt_at_the_last_point(lab: Lab) -> None:
+    night = lab.night(["b"], compared=["a"], runs={"a[x]": ["ERROR board"] * 2 + ["PASS"], "a::": ["FAIL"]})
+    assert [line for line in lab.asked if "health" not in line] == [
+        f"lab-1 {what}" for what in ("b", "a[x]", "a[y]", "a[x]", "a[x]", "a::")
+    ]
+    [compared] = night.of(Job("lab-1", "a", "", COMPARISONS))
+    assert (compared.verdict, compared.job.title) == ("FAIL", "a")
+    assert exit_code_of(night, lab.jobs) == 1
+
+
+def test_what_is_compared_runs_on_one_instance_and_every_bench_compares_its_own(lab: Lab) -> None:
+    night = lab.night(["c"], ("lab-1", "lab-2"), workers=2, compared=["a", "b"])
+    for bench in ("lab-1", "lab-2"):
+        for plan in ("a", "b"):
+            order = [line for line in lab.asked if line.startswith(f"{bench} {plan}")]
+            assert order == [f"{bench} {plan}{what}" for what in ("[x]", "[y]", "::")]
+            mine = [one for one in night.attempts if (one.job.bench, one.job.plan) == (bench, plan)]
+            assert len({one.record for one in mine}) == 1, "the stub's instance"
+    assert {one.job.bench for one in night.attempts if one.job.compares} == {"lab-1", "lab-2"}
+    assert exit_code_of(night, lab.jobs) == 0
+
+
+def test_an_instance_that_is_not_fit_leaves_its_experiment_to_another(lab: Lab) -> None:
+    lab.night(
+        [], workers=2, compared=["a"], runs={"a[x]": ["ERROR board"]}, health={"lab-1": [[], [], ["ssh: no"], []]}
+    )
+    assert [line for line in lab.asked if "health" not in line][-1] == "lab-1 a::"
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_comparisons_are_neither_lost_nor_made_twice_by_a_reboot(lab: Lab, done: bool) -> None:
+    directory = lab.folder / "captures" / "set"
+    directory.mkdir(parents=True)
+    journal = Journal(directory)
+    for job in (Job("lab-1", "a", "x"), Job("lab-1", "a", "y"), Job("lab-1", "a", "", COMPARISONS)):
+        journal.attempt_begins(job, 1)
+        if done or not job.compares:
+            journal.attempt_ends(Attempt(job, 1, "PASS", "PASS: so"))
+    journal.close()
+    night = lab.night(["b"], compared=["a"])
+    assert [line for line in lab.asked if "health" not in line] == ["lab-1 b"] + ["lab-1 a::"] * (not done)
+    assert [one.verdict for one in night.of(Job("lab-1", "a", "", COMPARISONS))] == ["PASS"]
+
+
+def test_comparisons_put_no_bench_in_doubt_and_are_tried_again_only_when_their_worker_died(lab: Lab) -> None:
+    night = lab.night([], compared=["a", "b"], runs={"a::": ["INCONCLUSIVE"], "b::": ["die", "ERROR"]})
+    assert [line for line in lab.asked if "::" in line] == ["lab-1 a::", "lab-1 b::", "lab-1 b::"]
+    assert lab.asked.count("lab-1 health") == 1
+    assert exit_code_of(night, lab.jobs) == 3
+
+
 NIGHT = """
 import sys, json, time
 from pathlib import Path
@@ -231,6 +293,12 @@ def test_last_failures_come_first_and_quarantine_is_left_out() -> None:
     assert {job.bench for job in jobs} == {"lab-1", "lab-2"}
 
 
+def test_a_plan_with_comparisons_comes_first_as_a_whole_and_in_its_order() -> None:
+    points = [("a", "", 1), *(("b", *one) for one in (("x", 1), ("y", 1), ("y", 2), ("x", 2), ("", COMPARISONS)))]
+    jobs, _ = all_jobs([BenchPlace("lab-1", "x")], points, (), lambda job: 0 if job.point == "y" else 2, date.today())
+    assert [(job.plan, job.point, job.turn) for job in jobs] == [*points[1:], points[0]]
+
+
 def test_the_table_has_one_line_a_class_and_the_most_cautious_counts() -> None:
     kinds = [(rule.verdict, rule.kind) for rule in TABLE]
     assert len(kinds) == len(set(kinds))
@@ -244,8 +312,6 @@ def test_the_table_has_one_line_a_class_and_the_most_cautious_counts() -> None:
 
 def test_a_fail_outlives_every_other_attempt() -> None:
     def attempts(*found: str) -> list[Any]:
-        from rig.nightly.journal import Attempt
-
         return [Attempt(Job("x", "y", ""), n, verdict, "") for n, verdict in enumerate(found, 1)]
 
     assert settled_verdict(attempts("FAIL", "PASS")) == "FAIL"

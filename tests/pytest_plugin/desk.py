@@ -91,7 +91,7 @@ class Desk:
             env=self.environment(**environment),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         runs = [line.split() for line in (self.folder / "stub.log").read_text().splitlines()]

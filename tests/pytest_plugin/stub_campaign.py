@@ -8,12 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import rig.campaign
-from rig.campaign import Judged
+from rig.campaign import Compared, Judged
 from rig.errors import BoardError
 from rig.judging import judge_comparisons
 from rig.record import RunSet
 from rig.run import title
-from rig.timing.expectation import outcome
+from rig.timing.expectation import outcome, outcome_of_comparison
 from rig.timing.verdict import CheckResult, PointResult, Verdict, unjudged, worst
 
 VERDICTS = {"fail": Verdict.FAIL, "error": Verdict.ERROR, "vague": Verdict.INCONCLUSIVE, "skip": Verdict.SKIP}
@@ -74,6 +74,8 @@ class StubCampaign:
         self.progress.run_begins(title(plan_file, point))
         self.progress.phase_begins("flash")
         self.progress.phase_ends("flash", 1.25, "ok", "22 KiB written")
+        if kind == "warned":
+            self.progress.warn("disk: 1.0 GiB free (fix: remove old sets)")
         verdict = VERDICTS.get(kind, Verdict.PASS)
         names = [(name, check.metric_name) for name, check in point.plan.checks.items()]
         if verdict is Verdict.SKIP:
@@ -87,8 +89,13 @@ class StubCampaign:
         record = self.runs().new_folder(title(plan_file, point))
         return Judged(title(plan_file, point), result, outcome(result, point.plan.expect), record)
 
-    def compare(self, plan_file, runs) -> PointResult:
-        return judge_comparisons(plan_file, [(point.name, judged.result) for point, judged in runs if judged.record])
+    def compare(self, plan_file, runs) -> list[Compared]:
+        made = [(point.name, judged.result) for point, judged in runs if judged.record]
+        plan = plan_file.plan
+        return [
+            Compared(f"{plan.plan}::{check.check}", check, outcome_of_comparison(check, plan.expect))
+            for check in judge_comparisons(plan_file, made).checks
+        ]
 
 
 rig.campaign.Campaign = StubCampaign  # type: ignore[assignment,misc]

@@ -59,6 +59,15 @@ def test_a_log_without_v_has_the_phases_of_failed_runs_only(desk: Desk) -> None:
     assert "rig phases" in done.text
 
 
+def test_what_several_runs_warn_of_is_shown_once_and_without_v_too(desk: Desk) -> None:
+    desk.plan("warned-a")
+    desk.plan("warned-b")
+    line = "\n  warning          disk: 1.0 GiB free (fix: remove old sets)\n"
+    assert desk.pytest().text.count(line) == 1
+    assert desk.pytest("-v").text.count(line) == 1
+    assert desk.pytest("-v", "-n", "1").text.count(line) >= 1
+
+
 def test_the_table_has_a_line_per_run_and_names_what_to_look_at(desk: Desk) -> None:
     desk.plan("fail-it")
     desk.plan("fine-it")

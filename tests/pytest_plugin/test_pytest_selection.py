@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -113,6 +114,28 @@ def test_a_faulty_plan_is_a_collection_error_with_its_places_and_no_traceback(de
     assert "typo.plan.yaml:11:" in done.text
     assert "Traceback" not in done.text
     assert done.runs == []
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "two-workers"])
+def test_the_second_of_two_plans_of_one_name_is_refused_at_collection(desk: Desk, workers: list[str]) -> None:
+    first = desk.plan("fine-it")
+    shutil.copy(first, desk.folder / "other.plan.yaml")
+    done = desk.pytest(*workers)
+    assert done.status == (1 if workers else 2)
+    assert "other.plan.yaml:1:7: plan name `fine-it` is that of fine-it.plan.yaml too; records" in done.text
+    assert "Traceback" not in done.text
+    assert len(done.runs) == (1 if workers else 0), "pytest-xdist runs what could be collected"
+    same = desk.pytest(f"{first}::fine-it::no-loss", f"{first}::fine-it::alive")
+    assert same.titles == ["fine-it"]
+
+
+def test_rig_run_and_check_refuse_two_plans_of_one_name(desk: Desk) -> None:
+    shutil.copy(desk.plan("fine-it"), desk.folder / "other.plan.yaml")
+    for command in ("run", "check"):
+        done = desk.rig(command, desk.folder)
+        assert (done.status, done.runs) == (2, [])
+        assert "plan name `fine-it` is that of" in done.text
+    assert desk.rig("check", *[desk.folder / "other.plan.yaml"] * 2).status == 0
 
 
 def test_collecting_200_plans_is_quick_and_imports_nothing_heavy(desk: Desk) -> None:

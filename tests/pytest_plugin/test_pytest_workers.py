@@ -240,12 +240,14 @@ def test_the_controlling_process_passes_its_end_on_and_waits_for_teardown(
         stderr=subprocess.STDOUT,
         text=True,
         process_group=0,
+        # Whatever was ignored where these tests were started: in the background, say.
+        preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGHUP)] and None,
     )
     while len(workers := [int(path.name.removeprefix("up-")) for path in desk.folder.glob("up-*")]) < 2:
         assert process.poll() is None, process.stdout and process.stdout.read()
         time.sleep(0.02)
     send(process.pid, signum)  # a terminal sends to the whole foreground process group
-    text, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=300)
     assert process.returncode == 2, text
     # By its SIGTERM alone: pytest-xdist's own way out waits 5 s, interrupts, and kills after 10 s, in mid-teardown.
     assert sorted(path.name for path in desk.folder.glob("ended-by-*")) == [f"ended-by-SIGTERM-gw{n}" for n in (0, 1)]

@@ -171,7 +171,7 @@ def test_late_sends_excuse_as_many_losses_but_not_a_mute_board() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["cut-file", "corrupt-block", "unsupported-linktype", "no-timestamp", "time-step-back"]
+    "kind", ["cut-file", "corrupt-block", "unsupported-linktype", "no-timestamp", "too-many-flows", "time-step-back"]
 )
 def test_damage_of_the_file_voids_every_pass(kind: str) -> None:
     result = run(healthy(300), ALL, SOUND, findings=[ReaderFinding(kind, "said the reader")])
@@ -453,6 +453,16 @@ def test_correlated_samples_are_remarked() -> None:
     assert check.limits[0].block > 1
     assert check.verdict is Verdict.INCONCLUSIVE
     assert "blocks of" in check.reason
+
+
+def test_a_percentile_that_holds_only_for_short_stretches_says_so() -> None:
+    note = "p99 <= 20 ms is proven for samples beyond it that come in stretches of at most"
+    checks = {"time": (TO_LAST, [percentile("p50", 20 * MS), percentile("p99", 20 * MS)])}
+    for requests, stretch in ((300, 1), (900, 3)):
+        check = run(healthy(requests), checks).check("time")
+        assert (check.verdict, check.notes) == (Verdict.PASS, (f"{note} {stretch}",))
+        assert f"note: {note} {stretch}" in " ".join(render_check(check).split())
+    assert run(healthy(3_000), checks).check("time").notes == ()
 
 
 def test_matching_by_order_beside_stray_responses_never_passes() -> None:

@@ -58,8 +58,15 @@ class Page:
         self._events: list[dict[str, Any]] = []
         self.console: list[str] = []
         self.requests: list[str] = []
-        targets = self._call("Target.getTargets")["targetInfos"]
-        target = next(one["targetId"] for one in targets if one["type"] == "page")
+        try:
+            self._begin(width, height, dark)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, width: int, height: int, dark: bool) -> None:
+        # The tab that the browser opens by itself may not be there yet.
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
@@ -73,6 +80,9 @@ class Page:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         os.close(self._out)
         try:
             self._process.wait(10)

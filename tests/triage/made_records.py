@@ -27,7 +27,7 @@ checks:
   no-loss:
     loss: {{of: requests, answered_by: answers}}
     limits: {{count: {{max: 0}}}}
-"""
+{more}"""
 
 
 def make_record(
@@ -38,20 +38,23 @@ def make_record(
     description: str = "Made for a test.",
     limit: str = "4 ms",
     requests: int = 200,
+    more: str = "",
     log: Sequence[str] = ("rig-fw variant=zero_copy build=00", "link up", "ready"),
     observations: Sequence[dict[str, Any]] = (),
     variant: str = "zero_copy",
     build: str = "aa11",
     outcome: str = "completed",
     received: int | None = None,
+    duplicates: int = 0,
     counters: dict[str, int] | None = None,
 ) -> Path:
-    """A record in `folder`. received: answers that the Jetson says it got; None: those in the capture."""
+    """A record in `folder`. more: lines at the end of the plan, which are checks as long as they are indented.
+    received, duplicates: what the Jetson says it got; None: every answer in the capture."""
     folder.mkdir(parents=True)
     wire = Wire(seed)
     make(wire)
     wire.write(folder / "capture.pcapng")
-    plan = PLAN.format(description=json.dumps(description), limit=limit, requests=requests)
+    plan = PLAN.format(description=json.dumps(description), limit=limit, requests=requests, more=more)
     (folder / "plan.yaml").write_text(plan)
     (folder / "bench.yaml").write_text("bench: made\n")
     (folder / "board.log").write_text("".join(f"{0.1 * i:.9f} {line}\n" for i, line in enumerate(log)))
@@ -72,6 +75,7 @@ def make_record(
             }
         )  # fmt: skip
     counts = {"requests_sent": len(asked), "answers_unique": answers if received is None else received}
+    counts["duplicates"] = duplicates
     events.append(
         {
             "event": "end", "t_ns": 10**10, "reason": "done", "counts": counts,
@@ -116,3 +120,18 @@ def make_record(
     )  # fmt: skip
     (folder / "run.json").write_bytes(to_json(asdict(info)))
     return folder
+
+
+def change_run(record: Path, **changes: Any) -> Path:
+    """The record with other values in its run.json."""
+    info = json.loads((record / "run.json").read_text())
+    (record / "run.json").write_text(json.dumps({**info, **changes}))
+    return record
+
+
+def tell_host(record: Path, t_ns: int, **state: Any) -> None:
+    """Append what the Jetson says of itself at `t_ns`; state: what differs from a host that says nothing."""
+    silent = {"when": "now", "load": [], "temperature_c": {}, "cooling": {}, "power_mw": {}, "over_current": {},
+              "governor": None, "cpu_khz": None, "cpu_max_khz": None, "gpu_load": None, "memory_kib": {}}  # fmt: skip
+    with (record / "jetson.jsonl").open("a") as log:
+        log.write(json.dumps({"event": "host", "t_ns": t_ns, **silent, **state}) + "\n")

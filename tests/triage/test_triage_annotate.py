@@ -55,7 +55,13 @@ def test_lost_requests_carry_a_comment_and_everything_else_is_as_it_was(tmp_path
     fields = ("-T", "fields", "-e", "frame.number", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "udp.checksum")
     assert tshark(done.capture, *fields) == tshark(record / "capture.pcapng", *fields)
     failed = tshark(
-        done.capture, "-Y", 'frame.comment contains "FAIL no-loss: lost"', "-T", "fields", "-e", "frame.number"
+        done.capture,
+        "-Y",
+        'frame.comment contains "FAIL no-loss: never answered"',
+        "-T",
+        "fields",
+        "-e",
+        "frame.number",
     )
     numbers = [8 + 2 * lost + 1 - earlier for earlier, lost in enumerate(LOST)]
     assert failed == [str(number) for number in numbers]
@@ -168,7 +174,7 @@ def test_comments_name_violations_before_causes(tmp_path: Path) -> None:
     case = case_of_record(make_record(tmp_path / "001-made", make=lossy))
     comments = comments_of(case, diagnose(case))
     first = comments[8 + 2 * LOST[0] + 1]
-    assert first.startswith("FAIL no-loss: lost")
-    assert "CAUSE path-loss-to-board" in first
+    assert first.startswith("FAIL no-loss: never answered")
+    assert "CAUSE Frames to the board are lost (path-loss-to-board)" in first
     alone = case_of_capture(case.capture)
     assert all(text.startswith("CAUSE") for text in comments_of(alone, diagnose(alone)).values())

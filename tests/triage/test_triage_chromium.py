@@ -61,6 +61,30 @@ def test_every_plot_is_drawn(page: chromium.Page) -> None:
     assert all(colours > 3 for colours in drawn.values()), drawn
 
 
+def test_axes_have_names_and_the_distribution_shows_limit_and_quantile(page: chromium.Page) -> None:
+    models = page.value(
+        "rigPlots.map(p => [p.canvas.id, p.model.xLabel, p.model.yLabel || '', (p.model.marks || []).map(m => m.text)])"
+    )
+    told = {identity: (across, up, marks) for identity, across, up, marks in models}
+    assert told["latency-0"] == ("time, s", "response time, ms", ["p50 <= 4 ms"])
+    assert told["ecdf-0"] == ("response time, ms", "share of samples, %", ["p50 <= 4 ms", "p50"])
+    assert all(across and (up or identity == "lane-plot") for identity, (across, up, _) in told.items())
+
+
+def test_a_point_beyond_a_limit_that_holds_is_not_red(page: chromium.Page) -> None:
+    # One answer took 10 ms; the limit on the median holds, so that only what was lost counts as bad.
+    assert page.value("rigPlots[0].model.series[0].y.filter(y => isFinite(y) && y > 4).length") == 1
+    red = "(s => [...s.x.keys()].filter(i => isFinite(s.y[i]) && s.bad(i)).length)(rigPlots[0].model.series[0])"
+    assert page.value(red) == 0
+
+
+def test_requests_and_answers_differ_in_colour_and_size(page: chromium.Page) -> None:
+    series = "rigPlots.find(p => p.canvas.id === 'sequence').model.series"
+    requests, answers = page.value(f"{series}.map(s => [s.colour, s.size || 3])")
+    assert requests[0] != answers[0]
+    assert requests[1] > answers[1]
+
+
 def test_nothing_is_wider_than_the_window(page: chromium.Page) -> None:
     assert page.value("document.documentElement.scrollWidth <= innerWidth")
 

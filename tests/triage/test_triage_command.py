@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from made_records import make_record
-from wire_captures import Fate, Wire, make, talk
+from wire_captures import Fate, Wire, talk
+from wire_signatures import make
 
 from rig.cli import main
 from rig.triage.command import SCHEMA, output_folder, read_diagnosis
@@ -29,7 +30,7 @@ def test_a_red_record_is_summed_up_and_its_folder_stays_as_it_was(
     before = tree(record)
     assert main(["triage", str(record)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "FAIL made: no-loss: count <= 0: 5 of 200 requests sent"
+    assert lines[0] == "FAIL made: no-loss: 5 of 200 requests unanswered, 0 allowed"
     assert "diagnosis: Frames to the board are lost: 5 of 200" in lines
     assert any(line.startswith("next: ") for line in lines)
     assert lines[-1].startswith("capture: WIRESHARK_CONFIG_DIR=")
@@ -73,7 +74,7 @@ def test_a_capture_with_a_plan_is_judged_as_well(tmp_path: Path, capsys: pytest.
     capture = tmp_path / "field.pcapng"
     capture.write_bytes((record / "capture.pcapng").read_bytes())
     assert main(["triage", str(capture), "--plan", str(plan)]) == 1
-    assert capsys.readouterr().out.startswith("FAIL made: no-loss: count <= 0: 5 of 200")
+    assert capsys.readouterr().out.startswith("FAIL made: no-loss: 5 of 200 requests unanswered")
 
 
 def test_a_set_and_a_missing_file_say_what_to_name_instead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,3 +157,23 @@ def test_a_run_that_the_rig_broke_off_says_why(tmp_path: Path, capsys: pytest.Ca
     assert "check BOOT0" in told
     assert "no annotated capture: there is no capture.pcapng" in told
     assert (output_folder(record) / "report.html").exists()
+
+
+def test_lines_to_copy_work_from_anywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = make_record(tmp_path / "set" / "001-made", make=lossy)
+    folder = output_folder(record)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    main(["triage", "../set/001-made"])
+    *_, report, capture = capsys.readouterr().out.splitlines()
+    assert report == f"report:  {folder}/report.html"
+    assert f"-r {folder}/annotated.pcapng" in capture
+    page = (folder / "report.html").read_text()
+    assert f"cd {folder} &amp;&amp; WIRESHARK_CONFIG_DIR=wireshark" in page
+    assert f"rig judge {record}" in page
+    monkeypatch.chdir(tmp_path)
+    main(["triage", "set/001-made"])
+    *_, report, capture = capsys.readouterr().out.splitlines()
+    assert report == "report:  set/001-made.triage/report.html"

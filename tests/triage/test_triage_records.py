@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from made_records import make_record
+from made_records import make_record, tell_host
 from wire_captures import Fate, Wire, talk
 
 from rig.timing.verdict import Verdict
 from rig.triage.case import case_of_record
 from rig.triage.diagnosis import diagnose
-from rig.triage.timeline import timeline
+from rig.triage.sections import time_line
+from rig.triage.timeline import Event, timeline
 
 
 def test_a_healthy_record_passes_and_has_no_cause(tmp_path: Path) -> None:
@@ -51,6 +52,16 @@ def test_a_fault_on_the_console_tells_a_crash_from_a_reset(tmp_path: Path) -> No
     other = diagnose(case_of_record(make_record(tmp_path / "002-b", make=restarted, observations=[reset])))
     assert other.first is not None
     assert other.first.name == "board-reboot"
+
+
+def test_a_fault_that_only_the_consoles_log_holds_is_a_crash(tmp_path: Path) -> None:
+    seen = {"kind": "reboot", "detail": "restarted unasked: rig-fw reset=software", "t_ns": 1}
+    log = ["rig-fw variant=x", "FAULT HardFault pc=0x60000100 lr=0x60000201 cfsr=0x00020000"]
+    first = diagnose(case_of_record(make_record(tmp_path / "001-made", log=log, observations=[seen]))).first
+    assert first is not None
+    assert first.name == "board-crash"
+    # A fault before the run's own reset is no fault of this run.
+    assert diagnose(case_of_record(make_record(tmp_path / "002-made", log=log))).first is None
 
 
 def test_a_limit_below_everything_that_was_measured_is_called_the_plans(tmp_path: Path) -> None:
@@ -97,3 +108,35 @@ def test_the_time_line_puts_rig_console_jetson_and_packets_on_one_clock(tmp_path
     # The Jetson's clock is that of the capture here.
     clock = next(event for event in events if event.text == "clock")
     assert abs(clock.t_ns) < 1_000_000
+
+
+def test_troubles_and_the_boards_words_are_shown_and_the_routine_is_folded(tmp_path: Path) -> None:
+    record = make_record(
+        tmp_path / "001-made",
+        make=lambda wire: talk(wire, 200, lambda i, at: Fate(lost_in=i == 30)),
+        log=["rig-fw variant=x", "FAULT assert heap"],
+    )
+    tell_host(record, 5, when="start", load=[7.8896484375, 6.279296875, 3.54833984375])
+    case = case_of_record(record)
+    events = timeline(case)
+    assert next(event.text for event in events if event.text.startswith("host")) == "host at start: load 7.89 6.28 3.55"
+    assert {event.text for event in events if event.level == "routine"} == {"spec", "clock"}
+    page = time_line(events)
+    shown, folded = page.split("<details>")
+    assert "FAULT assert heap" in shown
+    assert "rig-fw variant=x" in shown
+    assert "no-loss: never answered (count &lt;= 0)" in shown
+    for text in ("host at start", "preflight", ">clock<", ">spec<"):
+        assert text not in shown
+        assert text in folded
+    assert "FAULT assert heap" in folded
+
+
+def test_of_too_many_events_the_boards_words_stay_in_sight() -> None:
+    events = [Event(i, "packets", f"no-loss: {i}", "bad", i) for i in range(200)]
+    events += [Event(300 + i, "board telemetry", f"arp_wait id={i}") for i in range(200)]
+    events.append(Event(600, "board console", "FAULT HardFault", "bad"))
+    shown = time_line(events).split("<details>")[0]
+    assert "FAULT HardFault" in shown
+    assert "(40 of 401)" in shown
+    assert shown.count("<tr class=") == 40

@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
-from made_records import make_record
-from wire_captures import Fate, Wire, make, talk
+import pytest
+from made_records import make_record, tell_host
+from wire_captures import Fate, Wire, talk
+from wire_signatures import make
 
+from rig.plan.load import load_plan_bytes
 from rig.triage.case import case_of_capture, case_of_record
+from rig.triage.command import triage
 from rig.triage.diagnosis import diagnose
 from rig.triage.report import render_report
 from rig.triage.series import MOST_POINTS, Series, _thinned, drawn
@@ -102,11 +107,63 @@ def test_nothing_is_fetched_and_only_our_own_script_may_run(tmp_path: Path) -> N
 def test_the_page_says_verdict_cause_frame_and_next_step_without_script(tmp_path: Path) -> None:
     text = " ".join(Elements(page_of(make_record(tmp_path / "001-made", make=lossy))).text.split())
     assert "FAIL" in text
-    assert "no-loss: count <= 0: 5 of 200 requests sent" in text
+    assert "no-loss: 5 of 200 requests unanswered, 0 allowed" in text
     assert "Frames to the board are lost: 5 of 200" in text
     assert "Next: compare mac_rx_frames" in text
     assert "rig judge" in text
     assert "frame.number in {23," in text
+
+
+def test_checks_come_before_plots_and_a_single_limit_says_its_reason_once(tmp_path: Path) -> None:
+    page = page_of(make_record(tmp_path / "001-made", make=lossy))
+    assert page.index('id="checks"') < page.index('id="plots"')
+    assert Elements(page).text.count("5 of 200 requests sent") == 1
+
+
+def test_what_a_first_look_does_not_need_is_folded(tmp_path: Path) -> None:
+    record = make_record(tmp_path / "001-made", make=lossy)
+    triage(record, say=lambda line: None)
+    page = (tmp_path / "001-made.triage" / "report.html").read_text()
+    look = page[page.index("<h2>Look at it</h2>") : page.index('id="checks"')]
+    shown, folded = look.split("<details", 1)
+    assert "Begin with frame" in shown
+    assert "wireshark -C rig" in shown
+    for text in ("SHA-256", "rig judge", "frame-23.pcapng"):
+        assert text not in shown
+        assert text in folded
+
+
+def test_causes_are_named_in_words_with_their_fit(tmp_path: Path) -> None:
+    fault = {"kind": "fault", "detail": "FAULT HardFault pc=0x60000100", "t_ns": 1}
+    record = make_record(tmp_path / "001-made", make=lossy, observations=[fault])
+    text = " ".join(Elements(page_of(record)).text.split())
+    assert "Where: the product: the board's firmware." in text
+    assert "Fits 97% (board-crash). Same picture on the wire: The board was reset or lost power (board-reboot)." in text
+    assert "Frames to the board are lost: 5 of 200 (fits " in text
+
+
+def test_a_limit_that_holds_paints_nothing_red(tmp_path: Path) -> None:
+    slow = make_record(tmp_path / "001", make=lambda w: talk(w, 200, lambda i, at: Fate(hold=9_000_000 * (i % 9 == 0))))
+    (series,) = drawn(case_of_record(slow)).latency
+    assert [(line.rule, line.quantile, line.holds) for line in series.limits] == [("p50 <= 4 ms", 50.0, True)]
+    assert not series.has_bad
+    (tight,) = drawn(case_of_record(make_record(tmp_path / "002", limit="1 ms"))).latency
+    assert tight.has_bad
+    (lost,) = drawn(case_of_record(make_record(tmp_path / "003", make=lossy))).latency
+    assert lost.has_bad
+
+
+def test_a_gauge_of_few_values_is_a_table(tmp_path: Path) -> None:
+    record = make_record(tmp_path / "001-made")
+    for i in range(6):
+        tell_host(record, i * 10**9, temperature_c={"cpu": 40 + i, **({"soc": 50 + i} if i < 2 else {})})
+    case = case_of_record(record)
+    found = drawn(case)
+    assert [gauge.name for gauge in found.telemetry] == ["Jetson, temperature_c cpu"]
+    assert [gauge.name for gauge in found.few] == ["Jetson, temperature_c soc"]
+    page = page_of(record)
+    assert "Told too seldom to be drawn" in page
+    assert "50 at 0." in page
 
 
 def test_the_same_record_gives_the_same_page(tmp_path: Path) -> None:
@@ -127,6 +184,20 @@ def test_values_and_frames_of_the_plots_are_exact(tmp_path: Path) -> None:
     assert value[~np.isinf(value)].tolist() == exchanges.response_ns[answered].tolist()
     assert frame[answered].tolist() == exchanges.answers.number[exchanges.final[answered]].tolist()
     assert frame[exchanges.lost].tolist() == exchanges.asks.number[exchanges.lost].tolist()
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
+def test_checks_by_display_filter_and_field_are_drawn_like_the_others(tmp_path: Path) -> None:
+    record = make_record(tmp_path / "001-made")
+    text = (record / "plan.yaml").read_text()
+    (plain,) = drawn(case_of_record(record)).latency
+    for flow in ("requests: {from: jetson,", "answers: {from: board,"):
+        text = text.replace(flow, f"{flow} filter: udp.length > 20, key: {{field: udp.stream}},")
+    text = text.replace("match: request_id, to: last", "match: key")
+    (series,) = drawn(case_of_record(record, load_plan_bytes(text.encode(), Path("made.plan.yaml")))).latency
+    assert (series.name, series.limits) == ("answer-time", plain.limits)
+    assert series.value.tolist() == plain.value.tolist()
+    assert series.frame.tolist() == plain.frame.tolist()
 
 
 def test_a_bare_capture_has_plots_and_causes_and_no_verdict(tmp_path: Path) -> None:

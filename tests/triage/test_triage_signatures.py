@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from wire_captures import SIGNATURES, Fate, Wire, make, talk
+from wire_captures import Fate, Wire, talk
+from wire_signatures import SIGNATURES, make
 
 from rig.triage.case import case_of_capture
 from rig.triage.diagnosis import BELIEVED, Diagnosis, all_rules, diagnose, picture_of
@@ -88,6 +90,36 @@ def test_a_board_clock_that_falls_behind_and_catches_up_is_no_step_of_the_captur
     talk(wire, 250, fate)
     found = diagnose(case_of_capture(wire.write(tmp_path / "made.pcapng")))
     assert "clock-step" not in [cause.name for cause in found.causes]
+
+
+def test_requests_that_are_late_at_random_in_dense_traffic_missed_no_interrupt(tmp_path: Path) -> None:
+    said = []
+    for seed in range(30):
+        wire = Wire(seed)
+        chance = np.random.default_rng(seed)
+        late = {int(i): int(chance.integers(1_050_000, 1_600_000)) for i in chance.choice(300, 4, replace=False)}
+        talk(wire, 300, lambda i, at, late=late: Fate(there=late.get(i, 0)), every=MS)  # type: ignore[misc]
+        found = diagnose(case_of_capture(wire.write(tmp_path / "made.pcapng")))
+        said += [cause.name for cause in found.causes if cause.score >= BELIEVED]
+    assert "rx-interrupt-missed" not in said
+
+
+def test_requests_that_were_overtaken_did_not_wait_in_a_fifo(tmp_path: Path) -> None:
+    wire = Wire(12)
+    for i in range(4):
+        wire.sentinel(i * MS, 1 if i == 3 else 3)
+    for i in range(200):
+        wire.request((10 + 4 * i) * MS, i + 1)
+    for i in sorted(range(200), key=lambda i: i + 1.5 * (i % 7 == 3)):
+        # Every seventh request is held until the next one has passed.
+        received = (10 + 4 * i) * MS + wire.noise() + (4_250_000 if i % 7 == 3 else 0)
+        sent = received + MS
+        wire.answer(sent, sent + wire.noise(), i + 1, received=received, ready=sent)
+    wire.sentinel(1200 * MS, 2)
+    found = diagnose(case_of_capture(wire.write(tmp_path / "made.pcapng")))
+    assert found.first is not None
+    assert found.first.name == "path-reordering-to-board"
+    assert "rx-interrupt-missed" not in [cause.name for cause in found.causes]
 
 
 def test_drops_that_the_file_admits_explain_a_loss(tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rig.bench.checks import Finding, Site, fail, listed, ok, skipped, warn
 from rig.bench.model import Command
@@ -152,18 +153,34 @@ def lab_commands(site: Site) -> Finding:
         },
     }
     given = {key: command for key, command in named.items() if isinstance(command, Command)}
-    return judge_commands(
-        {key: (one.command[0], shutil.which(one.command[0]) is not None) for key, one in given.items()}
-    )
+    return judge_commands({key: (one.command[0], program_state(one.command[0])) for key, one in given.items()})
 
 
-def judge_commands(programs: Mapping[str, tuple[str, bool]]) -> Finding:
-    """programs: key below `board` → program and whether PATH has it."""
-    missing = [f"`{program}` (board.{key})" for key, (program, there) in programs.items() if not there]
-    if missing:
-        return fail(
-            f"not in PATH or not executable: {listed(missing)}", "install it, or give its full path in the bench file"
-        )
+ProgramState = Literal["ok", "missing", "not executable"]
+
+
+def program_state(program: str) -> ProgramState:
+    """Whether this user could run `program`, found as execvp(3) finds it. It is not run."""
+    if shutil.which(program) is not None:
+        return "ok"
+    return "not executable" if "/" in program and Path(program).is_file() else "missing"
+
+
+def judge_commands(programs: Mapping[str, tuple[str, ProgramState]]) -> Finding:
+    """programs: key below `board` → program and its state."""
+    unusable: dict[tuple[str, ProgramState], list[str]] = {}
+    for key, (program, state) in programs.items():
+        if state != "ok":
+            unusable.setdefault((program, state), []).append(f"board.{key}")
+    if unusable:
+        found = [f"`{program}` ({listed(keys)}) is {state}" for (program, state), keys in unusable.items()]
+        fixes = [
+            f"chmod +x {shlex.quote(program)}"
+            if state == "not executable"
+            else f"install {program}, or give its full path in the bench file"
+            for program, state in unusable
+        ]
+        return fail("; ".join(found), "; ".join(fixes))
     if not programs:
         return ok("the bench file names no programs of the lab")
     return ok(", ".join(dict.fromkeys(program for program, _ in programs.values())))

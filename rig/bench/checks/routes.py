@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rig.bench.checks import Finding, Site, fail, failure, ok, skipped, warn
+from rig.bench.checks import Finding, Site, fail, failure, listed, ok, skipped, warn
 from rig.errors import JetsonError
 
 _MISSING = 127  # sh(1): command not found
@@ -46,6 +47,56 @@ class RouteFacts:
     segment: frozenset[str] = frozenset()
     ssh_server: str = ""
     ssh_client: str = ""
+
+
+def mac_addresses(site: Site) -> Finding:
+    """Of everything on the segment that the bench knows: the board, the Jetson's interface to it, the rig's own."""
+    facts = _routes(site)
+    if isinstance(facts, Finding):
+        return facts
+    assert site.bench is not None
+    assert site.session is not None
+    having = [("the board (board.identity.mac)", site.bench.board.identity.mac)]
+    if facts.to_board is not None:
+        device = facts.to_board.device
+        asked = site.session.run(["ip", "-o", "link", "show", "dev", device], site.deadline)
+        match = re.search(rb"link/ether (\S+)", asked.stdout)
+        having += [(f"{device} of the Jetson", match[1].decode())] if match else []
+    if site.bench.capture.point != "jetson":
+        links = site.run("ip", "-j", "link", "show")
+        wanted = {name.lower() for name in site.bench.capture.interfaces}
+        having += [(f"{name} of the rig", mac) for name, mac in port_macs(links.stdout if links else b"", wanted)]
+    return judge_macs(having)
+
+
+def port_macs(links: bytes, wanted: set[str]) -> list[tuple[str, str]]:
+    """From `ip -j link show`: name and MAC of the interfaces in `wanted` and of the other ports of their bridges.
+
+    Not of the bridges, which have the address of one of their ports.
+    """
+    entries = [entry for entry in json.loads(links or b"[]") if entry]
+    on_segment = bridged(links, wanted)
+    bridges = {entry.get("master") for entry in entries}
+    return [
+        (entry["ifname"], entry.get("address", ""))
+        for entry in entries
+        if entry["ifname"] not in bridges and {entry["ifname"], entry.get("master")} & on_segment
+    ]
+
+
+def judge_macs(having: Sequence[tuple[str, str]]) -> Finding:
+    """having: who and which MAC address."""
+    owners: dict[str, list[str]] = {}
+    for who, mac in having:
+        owners.setdefault(mac.lower(), []).append(who)
+    twins = [f"{' and '.join(names)} have {mac}" for mac, names in owners.items() if len(names) > 1]
+    if twins:
+        return fail(
+            "; ".join(twins),
+            "give the board another `board.identity.mac`, or a NIC one of its own: "
+            "sudo ip link set NAME address 02:00:00:00:00:01",
+        )
+    return ok(f"{listed([f'{who} {mac}' for who, mac in having], 2)}, all different")
 
 
 def bench_route(site: Site) -> Finding:

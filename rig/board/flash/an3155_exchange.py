@@ -70,7 +70,7 @@ class Exchange:
     def _drain(self, deadline: Deadline, longest_s: float) -> None:
         """Read until the line is silent; text of an application goes to the console's log."""
         until = deadline.at_most(longest_s)
-        while (data := self._link.read(4096)) and not until.expired():
+        while not until.expired() and (data := self._link.read(4096)):
             self._heard = (self._heard + data)[:HEARD_KEPT]
             self._console_bytes(data)
 

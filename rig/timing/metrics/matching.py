@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from rig.errors import PlanError
 from rig.timing.flows import Packets
+from rig.timing.metrics.owners import earliest, owners, reaches
+from rig.timing.metrics.queueing import queue, unclear, within
 from rig.timing.tokens import Tokens
 
 _NONE = np.iinfo(np.int64).max
@@ -83,20 +85,20 @@ def match(
 def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], timeout_ns: int) -> Matching:
     asked, answered = _tokens(requests), _tokens(responses)
     instance = _instances(requests)
-    owner = _owners(asked.request_id[instance], requests.time_ns[instance], answered.request_id, responses.time_ns)
+    owner = owners(asked.request_id[instance], requests.time_ns[instance], answered.request_id, responses.time_ns)
     delay = np.where(owner >= 0, responses.time_ns - requests.time_ns[instance[owner]] if len(instance) else 0, 0)
     fresh = (owner >= 0) & responses.stream.first_copy
     in_time = fresh & (np.abs(delay) <= timeout_ns)
     count = len(instance)
     ends_answer = answered.last
     if answered.sequence_bits == 16 and count:
-        ends_answer = _reaches(owner, in_time, answered.tokens, np.maximum(asked.answer_tokens[instance], 1))
+        ends_answer = reaches(owner, in_time, answered.tokens, np.maximum(asked.answer_tokens[instance], 1))
     decides = ends_answer if to == "last" else np.ones(len(answered), np.bool_)
 
-    first = _earliest(owner, in_time & decides, count)
+    first = earliest(owner, in_time & decides, count)
     after = fresh & (delay > timeout_ns)
-    late = (first < 0) & (_earliest(owner, after & decides if answered.sequence_bits > 16 else after, count) >= 0)
-    last = first if to == "last" else _earliest(owner, in_time & ends_answer, count)
+    late = (first < 0) & (earliest(owner, after & decides if answered.sequence_bits > 16 else after, count) >= 0)
+    last = first if to == "last" else earliest(owner, in_time & ends_answer, count)
     counted = in_time & _of_the_same_answer(responses, owner, last)
     came = np.bincount(owner[counted], weights=answered.tokens[counted], minlength=count).astype(np.int64)
     complete = (last >= 0) & (came >= asked.answer_tokens[instance])
@@ -210,46 +212,6 @@ def _instances(requests: Packets) -> NDArray[np.int64]:
     return np.sort(position[np.unique(key, return_index=True)[1]])
 
 
-def _owners(
-    request_id: NDArray[np.uint32],
-    request_ns: NDArray[np.int64],
-    response_id: NDArray[np.uint32],
-    response_ns: NDArray[np.int64],
-) -> NDArray[np.int64]:
-    """Index of each response's request, -1 where no request has its id.
-
-    Where an id was used several times (a wrap, another run in the file) it is the latest one not after the response,
-    else the earliest.
-    """
-    if not len(request_id):
-        return np.full(len(response_id), -1, np.int64)
-    if (np.diff(request_id) == 1).all():  # counted up without a gap, as our runner does
-        direct = response_id.astype(np.int64) - int(request_id[0])
-        direct[(direct < 0) | (direct >= len(request_id))] = -1
-        return direct
-    order = np.argsort(request_id, kind="stable")
-    ids = request_id[order]
-    low = np.searchsorted(ids, response_id, "left")
-    found = low < len(ids)
-    found[found] = ids[low[found]] == response_id[found]
-    position = np.where(found, low, 0)
-    if (np.diff(ids) == 0).any():
-        # Merge both by (id, time); a request at the same time comes first, so that it owns the response.
-        merged = np.lexsort(
-            (
-                np.repeat([0, 1], [len(ids), len(response_id)]),
-                np.concatenate((request_ns[order], response_ns)),
-                np.concatenate((ids, response_id)),
-            )
-        )
-        latest = np.maximum.accumulate(np.where(merged < len(ids), merged, -1))
-        seen = np.empty(len(response_id), np.int64)
-        is_response = merged >= len(ids)
-        seen[merged[is_response] - len(ids)] = latest[is_response]
-        position = np.maximum(position, seen)
-    return np.where(found, order[position], -1)
-
-
 def _of_the_same_answer(responses: Packets, owner: NDArray[np.int64], last: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Responses that are parts of the answer which their request's `last` datagram ends, in whatever order they came.
 
@@ -263,31 +225,6 @@ def _of_the_same_answer(responses: Packets, owner: NDArray[np.int64], last: NDAr
         (end >= 0) & (stream.space == stream.space[end]) & (stream.extended <= stream.extended[end])
     )
     return same
-
-
-def _reaches(
-    owner: NDArray[np.int64], mask: NDArray[np.bool_], tokens: NDArray[np.int32], asked: NDArray[np.int32]
-) -> NDArray[np.bool_]:
-    """Responses with which an answer holds all the tokens asked for; token-v1 has no flag for it."""
-    position = np.flatnonzero(mask)
-    position = position[np.argsort(owner[position], kind="stable")]
-    mine = owner[position]
-    total = np.cumsum(tokens[position], dtype=np.int64)
-    begins = np.flatnonzero(np.diff(mine, prepend=-1))
-    before = (total - tokens[position])[begins]
-    total -= np.repeat(before, np.diff(np.append(begins, len(mine))))
-    reached = np.zeros(len(owner), np.bool_)
-    wanted = asked[mine]
-    reached[position] = (total >= wanted) & (total - tokens[position] < wanted)
-    return reached
-
-
-def _earliest(owner: NDArray[np.int64], mask: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
-    """Position of the first response of each owner that the mask admits, -1 for none. Positions are in time order."""
-    first = np.full(count, -1)
-    position = np.flatnonzero(mask)[::-1]
-    first[owner[position]] = position  # of several the one assigned last stays
-    return first
 
 
 def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"], timeout_ns: int) -> Matching:
@@ -304,16 +241,16 @@ def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"
 
     ambiguous = np.zeros(len(asking), np.bool_)
     strays: list[int] = []
-    if len(asking) == len(answering) and _within(answered_ns - asked_ns, timeout_ns):
+    if len(asking) == len(answering) and within(answered_ns - asked_ns, timeout_ns):
         response = answering
     else:
-        chosen, strays = _queue(asked_ns.tolist(), answered_ns.tolist(), timeout_ns)
+        chosen, strays = queue(asked_ns.tolist(), answered_ns.tolist(), timeout_ns)
         index = np.array(chosen, np.int64)
         response = np.full(len(asking), -1, np.int64)
         response[index >= 0] = answering[index[index >= 0]]
         closed_ns = asked_ns + timeout_ns
         closed_ns[response >= 0] = responses.time_ns[response[response >= 0]]
-        ambiguous = _unclear(asked_ns, closed_ns, response < 0, strays)
+        ambiguous = unclear(asked_ns, closed_ns, response < 0, strays)
     return Matching(
         request=asking,
         response=response,
@@ -323,43 +260,3 @@ def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"
         counts={"responses without a request": len(strays)},
         strays=bool(strays) and bool(ambiguous.any()),
     )
-
-
-def _unclear(
-    asked_ns: NDArray[np.int64], closed_ns: NDArray[np.int64], lost: NDArray[np.bool_], strays: list[int]
-) -> NDArray[np.bool_]:
-    """Requests that were open at the same time as others, in a period in which one was lost or a response was left.
-
-    A period lasts as long as some request is open. Alone in its period a request cannot be confused with another.
-    """
-    begins = np.ones(len(asked_ns), np.bool_)
-    begins[1:] = asked_ns[1:] > np.maximum.accumulate(closed_ns)[:-1]
-    period = np.cumsum(begins) - 1
-    size = np.bincount(period)
-    doubtful = np.bincount(period[lost], minlength=len(size)) > 0
-    doubtful[period[[head for head in strays if head >= 0]]] = True
-    confused: NDArray[np.bool_] = (doubtful & (size > 1))[period]
-    return confused
-
-
-def _within(delay: NDArray[np.int64], timeout_ns: int) -> bool:
-    return bool(((delay >= 0) & (delay <= timeout_ns)).all())
-
-
-def _queue(asked_ns: list[int], answered_ns: list[int], timeout_ns: int) -> tuple[list[int], list[int]]:
-    """Response index per request (-1: none); per response without an open request the request before it (-1: none).
-
-    One step per packet: only taken when something was lost, late or stray.
-    """
-    chosen = [-1] * len(asked_ns)
-    strays = []
-    head = 0
-    for index, at_ns in enumerate(answered_ns):
-        while head < len(asked_ns) and asked_ns[head] + timeout_ns < at_ns:
-            head += 1
-        if head < len(asked_ns) and asked_ns[head] <= at_ns:
-            chosen[head] = index
-            head += 1
-        else:
-            strays.append(head - 1)
-    return chosen, strays

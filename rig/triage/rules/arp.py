@@ -29,7 +29,7 @@ def arp_late(case: Case) -> Support | None:
         f"{len(slow)} of {len(asked)} answered who-has for the board waited, at most {format_ns(longest)}",
         tuple(number for one in slow[:4] for number in (one.number, one.reply_number or 0)),
     )
-    return Support(0.85 if len(slow) * 2 >= len(asked) else 0.5, (clue,), (), format_ns(longest))
+    return Support(0.85 if len(slow) * 2 >= len(asked) else 0.5, (clue,), (), format_ns(longest), longest)
 
 
 def arp_unanswered(case: Case) -> Support | None:

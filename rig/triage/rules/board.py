@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rig.errors import RigError
 from rig.plan.units import format_ns
+from rig.triage.armv8m import FaultDump, read_fault
 from rig.triage.diagnosis import Clue, Rule, Support
 from rig.triage.rules.outage import outages
 
@@ -17,6 +22,13 @@ if TYPE_CHECKING:
 def _observed(case: Case, kind: str) -> list[str]:
     board = case.info.board if case.info is not None else {}
     return [str(one.get("detail", "")) for one in board.get("observations", []) if one.get("kind") == kind]
+
+
+def _faults(case: Case) -> list[str]:
+    """What the board said of a fault, as the run observed it; else, when it restarted, as its console's log has it."""
+    restarts = _observed(case, "reboot")
+    told = _observed(case, "fault") + [text for text in restarts if "FAULT" in text]
+    return told or [text for _, text in case.board_lines if restarts and text.startswith("FAULT ")]
 
 
 def silent(case: Case) -> Support | None:
@@ -85,7 +97,7 @@ def _boot_change_seen(case: Case) -> Clue | None:
 
 
 def crash(case: Case) -> Support | None:
-    faults = _observed(case, "fault") + [text for text in _observed(case, "reboot") if "FAULT" in text]
+    faults = _faults(case)
     clues = _restart(case)
     if not faults and not clues:
         return None
@@ -93,7 +105,38 @@ def crash(case: Case) -> Support | None:
         note = (Clue("no console shows whether it faulted or was reset"),)
         return Support(0.85 if case.info is None else 0.4, tuple(clues), note)
     said = [Clue("the console says: " + text[:160]) for text in faults[:2]]
-    return Support(0.97, (*said, *clues))
+    dump = read_fault(faults[0])
+    if dump is not None and dump.sentence:
+        said.append(Clue(f"its fault status says {dump.sentence}"))
+    return Support(0.97, (*said, *clues), experiment=_after_fault(case, faults[0], dump))
+
+
+def _after_fault(case: Case, line: str, dump: FaultDump | None) -> str:
+    """The step that leads from a FAULT line to the source."""
+    if dump is None:
+        at = re.search(r"FAULT assert (\S+?:\d+)", line)
+        return f"read the source at {at[1]}: the condition there did not hold" if at else ""
+    firmware = case.info.firmware if case.info is not None else {}
+    build, variant = str(firmware.get("build_id") or ""), str(firmware.get("variant") or "")
+    elf = _elf(build, variant)
+    command = shlex.join(["arm-none-eabi-addr2line", "-f", "-e", str(elf or "app.elf"), *map(hex, dump.addresses)])
+    of = f"build {build[:12]}" if build else "the build that ran"
+    which = "" if elf is not None else f", app.elf being the ELF file of {of}"
+    return f"see in the source where it stood, pc and then its caller{which}: `{command}`"
+
+
+def _elf(build: str, variant: str) -> Path | None:
+    """This project's ELF file of a variant, if it still is the build that ran."""
+    from rig.board.image import load_image
+    from rig.session import FIRMWARE
+
+    path = FIRMWARE / variant / "app.elf"
+    if not build or not re.fullmatch(r"[a-z0-9_]+", variant) or not path.is_file():
+        return None
+    try:
+        return path if load_image(path, 0).build_id == build else None
+    except RigError:
+        return None
 
 
 def reboot(case: Case) -> Support | None:
@@ -102,8 +145,7 @@ def reboot(case: Case) -> Support | None:
     if not resets and not clues:
         return None
     said = [Clue("the console says: " + text[:160]) for text in resets[:2]]
-    faults = _observed(case, "fault") + [text for text in _observed(case, "reboot") if "FAULT" in text]
-    if faults:
+    if _faults(case):
         return Support(0.3, tuple(clues), (Clue("it faulted first"),))
     score = 0.95 if resets else 0.8
     return Support(score, (*said, *clues))
@@ -153,7 +195,7 @@ def slow_inference(case: Case) -> Support | None:
         f"{format_ns(declared)}",
         case.numbers(answers.row[first], 4),
     )
-    return Support(0.85, (clue,), (), format_ns(usual))
+    return Support(0.85, (clue,), (), format_ns(usual), round(float(np.percentile(spent, 90))))
 
 
 def slow_send(case: Case) -> Support | None:
@@ -173,7 +215,7 @@ def slow_send(case: Case) -> Support | None:
         f"between the result and its send call the board spends {format_ns(usual)} (median)",
         case.numbers(answers.row[known], 4),
     )
-    return Support(0.85, (clue,), (), format_ns(usual))
+    return Support(0.85, (clue,), (), format_ns(usual), round(float(np.percentile(waited, 90))))
 
 
 RULES = (
@@ -201,7 +243,7 @@ RULES = (
         "board",
         "The firmware crashed and restarted",
         "board restarted",
-        "resolve the pc and lr of its FAULT line: `arm-none-eabi-addr2line -e app.elf PC LR`",
+        "read the FAULT line on its console, and resolve its pc and lr: `arm-none-eabi-addr2line -f -e app.elf PC LR`",
         crash,
     ),
     Rule(

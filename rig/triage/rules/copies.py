@@ -8,6 +8,7 @@ import numpy as np
 
 from rig.plan.units import format_ns
 from rig.triage.diagnosis import Clue, Rule, Support
+from rig.triage.rules.capture_point import at_the_board
 
 if TYPE_CHECKING:
     from rig.triage.case import Case
@@ -98,8 +99,46 @@ def copies_from_board(case: Case) -> Support | None:
     paired = _lost_before_copies(case)
     if paired > 0.5:
         against.append(Clue("a sequence number is missing before the copies: the buffer was used again too early"))
-    score = 0.9 if of_answers < 0.8 else 0.4
-    return Support(score * (0.4 if against else 1.0), tuple(clues), tuple(against), f"{of_answers:.1%}")
+    score = (0.9 if of_answers < 0.8 else 0.4) * (0.4 if against else 1.0)
+    ledger, from_board = _ledger(case)
+    if ledger is not None:
+        (against if from_board else clues).append(ledger)
+    experiment = "" if from_board else _between(case)
+    return Support(score, tuple(clues), tuple(against), f"{of_answers:.1%}", experiment=experiment)
+
+
+def _ledger(case: Case) -> tuple[Clue | None, bool]:
+    """What the board counted against what the wire shows; True when the board itself sent the copies."""
+    exchanges = case.exchanges
+    if exchanges is None:
+        return None, False
+    copies = int(np.count_nonzero(exchanges.answers.copy))
+    counters = exchanges.window.board_counters
+    said = counters["pushes" if exchanges.push else "tx_answers"] if counters else 0
+    seen = len(exchanges.answers)
+    board = case.addresses["board"]
+    mine = np.array([key.src == board for key in case.table.flows] + [False], np.bool_)
+    frames, of_mac = int(np.count_nonzero(mine[case.table.flow])), case.board_counters.get("mac_tx_frames", 0)
+    text = ""
+    if counters and said < seen:
+        text = f"the board says that it sent {said} answers, the wire shows {seen}"
+    # The capture holds nearly every frame of the boot; copies that the driver makes are in its count of frames.
+    if of_mac and len(case.boots) == 1:
+        twice = of_mac >= frames - copies // 2
+        text += ("; " if text else "") + f"its driver counted {of_mac} frames sent, the capture holds {frames} of them"
+        return Clue(text + (": the copies are its own" if twice else ": the copies were made behind it")), twice
+    return (Clue(text + ": what came twice was handed over once"), False) if text else (None, False)
+
+
+def _between(case: Case) -> str:
+    """Where to look for who makes the copies, given the capture point; empty: nothing better than the rule's own."""
+    if not at_the_board(case):
+        return ""
+    between = "the relay" if case.emulated else "the PHY, the cable and the rig's port: exchange them one by one"
+    return (
+        f"this capture was taken at the board's own port ({case.capture_point}), and the frames are twice there "
+        f"already: between it and the board's driver lies only {between}"
+    )
 
 
 def board_sends_twice(case: Case) -> Support | None:
@@ -114,7 +153,9 @@ def board_sends_twice(case: Case) -> Support | None:
         f"nearly every frame of the board comes twice ({of_answers:.0%}), and no frame of the Jetson does",
         case.numbers(case.exchanges.answers.row[copies]),
     )
-    return Support(0.93, (clue,))
+    ledger, from_board = _ledger(case)
+    told = (ledger,) if ledger is not None else ()
+    return Support(0.93, (clue, *told) if from_board else (clue,), () if from_board else told)
 
 
 def buffer_reused(case: Case) -> Support | None:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rig.triage.diagnosis import Clue, Rule, Support
+from rig.triage.rules.capture_point import UNKNOWN, nearer
 from rig.triage.rules.outage import outages
 from rig.triage.rules.shifts import Way, clock_stepped, kind_of, rate_of, rounded, turnaround
 
@@ -33,7 +34,9 @@ def _delay_both(case: Case) -> Support | None:
             f"the way back {rounded(back_shift.at(50))}; the board's own share stays at {turnaround(case)}",
             case.numbers(there_shift.row, 4),
         )
-        return Support(0.93, (clue,), (), rounded(there_shift.at(50) + back_shift.at(50)))
+        both = there_shift.at(90) + back_shift.at(90)
+        usual = rounded(there_shift.at(50) + back_shift.at(50))
+        return Support(0.93, (clue,), (), usual, round(both), nearer(case))
     exchanges = case.exchanges
     if exchanges is None or not exchanges.stamped or not len(exchanges.answered) or len(case.boots) != 1:
         return None
@@ -46,7 +49,7 @@ def _delay_both(case: Case) -> Support | None:
         f"{rounded(path)} of every response time are spent outside of the board; no exchange before the load tells in "
         "which direction"
     )
-    return Support(0.6, (clue,), (), rounded(path))
+    return Support(0.6, (clue,), (), rounded(path), None, nearer(case))
 
 
 def _delay(case: Case, way: Way) -> Support | None:
@@ -64,22 +67,32 @@ def _delay(case: Case, way: Way) -> Support | None:
         Clue(f"the other direction and the board's own share ({turnaround(case)}) are as before"),
     )
     against = (Clue("a driver that holds every frame for as long looks the same"),) if way == "back" else ()
-    return Support(0.92 if spread < found.at(50) / 2 else 0.8, clues, against, rounded(found.at(50)))
+    score = 0.92 if spread < found.at(50) / 2 else 0.8
+    return Support(score, clues, against, rounded(found.at(50)), round(found.at(90)), nearer(case))
 
 
 def _jitter(case: Case, way: Way) -> Support | None:
     kind, found = kind_of(case, way)
     if kind != "jitter" or found is None:
         return None
-    widest = found.at(99)
+    # A few frames may be later still, for another reason: of evenly spread times p90 shows how far they go.
+    widest = min(found.at(99), found.at(90) / 0.85)
     tie = float(np.corrcoef(found.value_ns, found.size)[0, 1]) if np.ptp(found.size) else 0.0
     clue = Clue(
         f"frames {_WORDS[way]} take evenly spread times up to {rounded(widest)} longer "
         f"(p10 {rounded(found.at(10))}, p50 {rounded(found.at(50))}, p90 {rounded(found.at(90))})",
-        case.numbers(found.row[np.argsort(found.value_ns)[::-1]], 4),
+        case.numbers(found.row[_largest(found.value_ns, widest)], 4),
     )
     against = (Clue("a loop in the firmware that polls at this period looks the same"),)
-    return Support(0.9 if abs(tie) < 0.5 else 0.6, (clue,), against, f"up to {rounded(widest)}")
+    score = 0.9 if abs(tie) < 0.5 else 0.6
+    return Support(score, (clue,), against, f"up to {rounded(widest)}", round(widest), nearer(case))
+
+
+def _largest(value_ns: NDArray[np.float64], most: float) -> NDArray[np.int64]:
+    """Indices from the largest value on that is no outlier."""
+    order = np.argsort(value_ns)[::-1]
+    index: NDArray[np.int64] = order[value_ns[order] <= most]
+    return index
 
 
 def _rate(case: Case, way: Way) -> Support | None:
@@ -232,10 +245,8 @@ def _some_late(case: Case, way: Way) -> Support | None:
         f"{rounded(float(np.median(worst)))} (p10 {rounded(low)}, p90 {rounded(high)}); the others are as before",
         case.numbers(found.row[late]),
     )
-    return Support(0.75, (clue,), (), rounded(float(np.median(worst))))
-
-
-_SAME_CABLE = "capture at the board's own port as well, or connect board and Jetson directly: is it gone?"
+    by = float(np.median(worst))
+    return Support(0.75, (clue,), (), rounded(by), round(by), nearer(case))
 
 
 def _rules(way: Way) -> tuple[Rule, ...]:
@@ -244,9 +255,9 @@ def _rules(way: Way) -> tuple[Rule, ...]:
     loss = "requests vanish before the board" if way == "there" else "gap in the board's sequence"
     return (
         Rule(f"path-delay-{name}", "ARP and link", "link", f"The way {to} delays frames", f"constant delay {to}",
-             _SAME_CABLE, partial(_delay, way=way)),
+             UNKNOWN, partial(_delay, way=way)),
         Rule(f"path-jitter-{name}", "ARP and link", "link", f"The way {to} delays frames by varying times",
-             f"spread delay {to}", _SAME_CABLE, partial(_jitter, way=way)),
+             f"spread delay {to}", UNKNOWN, partial(_jitter, way=way)),
         Rule(f"path-rate-{name}", "ARP and link", "link", f"The way {to} is slow: frames wait for its rate",
              f"delay by length {to}",
              "check speed and duplex on both ends (ethtool IFACE); run once with short datagrams",
@@ -257,7 +268,7 @@ def _rules(way: Way) -> tuple[Rule, ...]:
         Rule(f"path-reordering-{name}", "ARP and link", "link", f"Frames {to} are reordered", f"reordering {to}",
              "look for two ways in parallel (bonding, a second switch) or a relay that holds frames", reorder),
         Rule(f"path-some-late-{name}", "ARP and link", "link", f"Some frames {to} are late by the same time",
-             f"some late by one time {to}", _SAME_CABLE, partial(_some_late, way=way)),
+             f"some late by one time {to}", UNKNOWN, partial(_some_late, way=way)),
     )  # fmt: skip
 
 
@@ -268,7 +279,7 @@ RULES = (
         "link",
         "The link delays frames in both directions",
         "constant delay both ways",
-        _SAME_CABLE,
+        UNKNOWN,
         _delay_both,
     ),
     *_rules("there"),

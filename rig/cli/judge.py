@@ -1,0 +1,126 @@
+"""`rig judge`: verdicts about run records and captures, without a bench."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from rig.cli.commands import Commands, bench_option, bench_path
+from rig.cli.exit_codes import exit_code
+from rig.errors import InternalError
+
+if TYPE_CHECKING:
+    from rig.plan.load import PlanFile
+    from rig.plan.model import Expect
+    from rig.timing.verdict import PointResult, Verdict
+
+    _Judged: TypeAlias = tuple[Path, PointResult, Expect | None]
+
+
+def add_to(commands: Commands) -> None:
+    command = commands.add(
+        "judge",
+        _judge,
+        "judge run records, or any capture, offline",
+        "  rig judge captures/20260131T120000Z-a1b2c3\n"
+        "  rig judge captures/SET/001-zero-copy-latency --plan stricter.plan.yaml\n"
+        "  rig judge field.pcapng --plan testplans/zero-copy-latency.plan.yaml --json",
+    )
+    command.add_argument(
+        "paths", nargs="+", type=Path, metavar="RECORD|SET|CAPTURE", help="run folder, set folder, or pcap/pcapng file"
+    )
+    command.add_argument("--plan", type=Path, metavar="PLAN", help="judge by this plan instead of the record's own")
+    command.add_argument("--point", metavar="NAME", help="captures: only this point of the plan's matrix")
+    command.add_argument("--json", action="store_true", help="print verdicts as JSON, the bytes of verdicts.json")
+    bench_option(command)
+
+
+def _judge(arguments: argparse.Namespace) -> int:
+    from rig.judging import comparisons_by_plan
+    from rig.plan.load import load_plan
+
+    plan_file = load_plan(arguments.plan) if arguments.plan else None
+    judged: list[_Judged] = []
+    comparisons: list[tuple[PlanFile, PointResult]] = []
+    for path in arguments.paths:
+        if path.is_dir():
+            runs = _records_in(path, plan_file)
+            judged += runs
+            comparisons += comparisons_by_plan([(run, result) for run, result, _ in runs], plan_file)
+        else:
+            judged += _capture(path, plan_file, arguments)
+    verdicts: list[Verdict] = []
+    for path, result, expect in judged:
+        verdicts.append(_tell(path, result, expect, arguments.json))
+    for compared_plan, compared in comparisons:
+        verdicts += _tell_comparison(compared_plan, compared, arguments.json)
+    return exit_code(verdicts)
+
+
+def _records_in(folder: Path, plan_file: PlanFile | None) -> list[_Judged]:
+    from rig.judging import judge_record
+    from rig.progress import reading_progress
+    from rig.record import runs_of
+
+    runs = runs_of(folder)
+    if not runs:
+        raise InternalError(f"{folder} holds no run record", hint="name captures/<set>, or one run inside it")
+    judged = []
+    for run in runs:
+        result, point = judge_record(run, plan_file, reading_progress(run, sys.stderr))
+        judged.append((run, result, point.plan.expect))
+    return judged
+
+
+def _capture(path: Path, plan_file: PlanFile | None, arguments: argparse.Namespace) -> list[_Judged]:
+    from rig.bench.load import load_bench
+    from rig.judging import judge_capture
+    from rig.progress import reading_progress
+
+    if plan_file is None:
+        raise InternalError(
+            f"{path} is a capture, so a plan must say what to judge", hint=f"rig judge {path} --plan PLAN"
+        )
+    bench = load_bench(bench_path(arguments))
+    points = [plan_file.point(arguments.point)] if arguments.point is not None else plan_file.points
+    return [
+        (path, judge_capture(path, plan_file, point, bench, reading_progress(path, sys.stderr)), point.plan.expect)
+        for point in points
+    ]
+
+
+def _tell(path: Path, result: PointResult, expect: Expect | None, as_json: bool) -> Verdict:
+    """Print what was found of one run; its verdict."""
+    from rig.timing.expectation import outcome
+    from rig.timing.rendering import render_check
+
+    settled = outcome(result, expect)
+    if as_json:
+        sys.stdout.write(result.to_json())
+    else:
+        print(f"{path}: {result.plan}" + (f"[{result.point}]" if result.point else ""))
+        for check in result.checks:
+            print(render_check(check))
+        print(settled.sentence)
+    return settled.verdict
+
+
+def _tell_comparison(plan_file: PlanFile, compared: PointResult, as_json: bool) -> list[Verdict]:
+    """Print a plan's comparisons; the verdicts of those that were made."""
+    from rig.timing.expectation import outcome_of_comparison
+    from rig.timing.rendering import render_check
+    from rig.timing.verdict import Verdict
+
+    expect = plan_file.plan.expect
+    agreed = [(check, outcome_of_comparison(check, expect)) for check in compared.checks]
+    if as_json:
+        sys.stdout.write(compared.to_json())
+    else:
+        print(f"{compared.plan}: comparisons")
+        for check, one in agreed:
+            print(render_check(check))
+            if expect is not None and check.check in expect.fail:
+                print(one.sentence)
+    return [one.verdict for check, one in agreed if check.verdict is not Verdict.SKIP]
