@@ -1,36 +1,34 @@
 """One run of one point of a plan, phase by phase. Read this page first: the rooms below it hold the details.
 
-    preflight → engine → flash → capture → boot → network → traffic → drain → collect
+    preflight → flash → capture → boot → engine → network → traffic → drain → collect
 
-Every phase has its own budget, its own line on the screen and its own entry in run.json. Whatever happens, the capture
-is stopped, the runner on the Jetson ends, the relay is set back, and what was written so far can be read.
+The engine loads from the preflight on; its phase waits for what is left of that. Every phase has its own budget, its
+own line on the screen and its own entry in run.json. Whatever happens, the capture is stopped, the runner on the Jetson
+ends, the relay is set back, and what was written so far can be read.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import socket
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rig.collecting import BRING_HOME_S, bring_home
 from rig.deadline import Deadline
 from rig.errors import BenchError, PlanError, RigError
 from rig.interrupts import Ends, held_back
 from rig.phases import PhaseInProgress, Phases
-from rig.record import RunInfo, RunRecord, RunSet, controller_identity, write_atomic
+from rig.record import RunInfo, RunRecord, RunSet, controller_identity
 from rig.session import FIRMWARE, ROOT, Rig
 
 if TYPE_CHECKING:
     from rig.board.board import Board
     from rig.board.flash.flasher import Progress as FlashProgress
     from rig.board.image import Image
-    from rig.board.report import Observation
-    from rig.capture.clock import ClockWatch
     from rig.capture.recorder import Recorder
     from rig.jetson.runs import RemoteRun
     from rig.plan.load import PlanFile, Point
@@ -42,12 +40,6 @@ ENGINE_S = 60.0
 FLASH_S = 300.0
 CAPTURE_S = 10.0
 IDENTITY_S = 5.0
-DRAIN_S = 5.0
-ANSWER_S = 5.0
-"""For the board's counters and telemetry."""
-FETCH_S = 120.0
-"""For a capture that was recorded on the Jetson."""
-COLLECT_S = 60.0
 TEARDOWN_S = 20.0
 """For all that is brought home after a failure or an interrupt; a second interrupt ends it at once."""
 
@@ -177,9 +169,9 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
             sound = True
         finally:
             # After a failure the first one is reported, whatever else goes wrong while the rest is brought home.
-            budget = Deadline.after(DRAIN_S + CAPTURE_S + FETCH_S + COLLECT_S if sound else TEARDOWN_S)
+            budget = Deadline.after(BRING_HOME_S if sound else TEARDOWN_S)
             with contextlib.suppress(*() if sound else (RigError,)):
-                _bring_home(rig, board, recorder, clock, runner, record, phases, budget)
+                bring_home(rig, board, recorder, clock, runner, record, phases, budget)
 
 
 def _measure(
@@ -281,49 +273,6 @@ def _traffic_note(plan: Plan, counts: Mapping[str, int]) -> str:
     return note + "".join(f", {counts[name]} {name}" for name in ("timeouts", "duplicates") if counts.get(name))
 
 
-def _bring_home(
-    rig: Rig,
-    board: Board,
-    recorder: Recorder,
-    clock: ClockWatch,
-    runner: RemoteRun,
-    record: RunRecord,
-    phases: Phases,
-    budget: Deadline,
-) -> None:
-    """Stop the capture and fetch whatever there is, after success and after failure alike."""
-    info = record.info
-    fetch_s = FETCH_S if rig.bench.capture.point == "jetson" else 0.0
-    with phases.phase("drain", min(DRAIN_S + CAPTURE_S + fetch_s, budget.left())) as phase:
-        end_answered = bool(runner.phases.get("end-sentinel", {}).get("answered"))
-        with contextlib.suppress(RigError):
-            recorder.drain(phase.deadline.at_most(DRAIN_S + fetch_s), end_answered=end_answered)
-        report = recorder.stop(phase.deadline)
-        clock.stop()
-        info.clock = recorder.clock or clock.summary()
-        info.capture = report.model_dump(mode="json")
-        phase.note = f"{report.frames} frames, {'?' if report.dropped is None else report.dropped} dropped"
-    with phases.phase("collect", min(COLLECT_S, budget.left())) as phase:
-        info.relay = rig.relay_counters()
-        observed = all_observations(info.board.get("observations", []), board.observations())
-        info.board["observations"] = observed
-        runner.abort(phase.deadline)
-        collected = runner.collect(record.jetson_events, phase.deadline)
-        if board.is_ours and info.board.get("boot"):
-            _ask_board(board, record, phase.deadline.at_most(ANSWER_S))
-        rig.require_whole()
-        phase.note = f"runner: {collected.reason}" + (f", {len(observed)} board events" if observed else "")
-
-
-def all_observations(recorded: Sequence[dict[str, Any]], seen: Sequence[Observation]) -> list[dict[str, Any]]:
-    """What is in the record already (`no-boot`, which ended the run) and what the board has seen, once each, in order.
-
-    A FAULT line and the banner after it may come in one read, and then have one time.
-    """
-    added = [one for one in map(asdict, seen) if one not in recorded]
-    return sorted([*recorded, *added], key=lambda one: one["t_ns"])
-
-
 def _require_carrier(rig: Rig, answered: str, deadline: Deadline) -> None:
     """Unanswered probes are the board's doing, to be judged, only where a cable could have carried them.
 
@@ -341,29 +290,6 @@ def _require_carrier(rig: Rig, answered: str, deadline: Deadline) -> None:
             seen=answered,
             hint="plug the cable in, and see whether the board's Ethernet PHY has come up (its console says `link up`)",
         )
-
-
-def _ask_board(board: Board, record: RunRecord, deadline: Deadline) -> None:
-    """Counters and telemetry. A console that no longer answers is an observation of the board, for `alive` to judge."""
-    from rig.board.console import ConsoleSilentError
-    from rig.board.report import Observation
-    from rig.board.serial_port import BoardLostError
-
-    try:
-        record.info.board["counters"] = board.counters(deadline)
-        telemetry = board.telemetry(deadline)
-    except BoardLostError:
-        raise
-    except RigError as error:
-        record.info.board["silent"] = error.what
-        if isinstance(error, ConsoleSilentError):
-            detail = f"the board has fallen silent: {error.what}"
-            silent = Observation("silent", detail, time.monotonic_ns())
-            record.info.board["observations"].append(asdict(silent))
-        return
-    record.info.board["telemetry_dropped"] = telemetry.dropped
-    lines = (json.dumps(asdict(event), sort_keys=True) + "\n" for event in telemetry.events)
-    write_atomic(record.telemetry, "".join(lines).encode())
 
 
 def _run_info(rig: Rig, plan_file: PlanFile, point: Point, attempt: int) -> RunInfo:

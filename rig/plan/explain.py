@@ -5,6 +5,7 @@ pydantic finds what is wrong; this module says it in the words of the file: the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -19,20 +20,18 @@ from rig.plan.yaml_positions import Document, Path, unique
 T = TypeVar("T", bound=Model)
 
 
-def build(model: type[T], document: Document) -> tuple[T | None, list[Fault], set[Path]]:
-    """The model of `document.data`, or None; the faults; and the paths that they are about."""
+def build(model: type[T], document: Document) -> tuple[T | None, list[Fault], dict[Path, list[Fault]]]:
+    """The model of `document.data`, or None; the faults; and the same by the path that they are about."""
     try:
         # Strict: "5" is no number and true is no 1. By alias only: each key has one spelling.
         built = model.model_validate(document.data, strict=True, by_alias=True, by_name=False, context={"file": True})
     except ValidationError as error:
-        faults: list[Fault] = []
-        paths: set[Path] = set()
+        faults: dict[Path, list[Fault]] = {}
         for detail in error.errors(include_url=False):
             path, fault = _explain(model, document, detail)
-            faults.append(fault)
-            paths.add(path)
-        return None, list(unique(faults)), paths
-    return built, [], set()
+            faults.setdefault(path, []).append(fault)
+        return None, list(unique(itertools.chain(*faults.values()))), faults
+    return built, [], {}
 
 
 def shown(value: Any) -> str:

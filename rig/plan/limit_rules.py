@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from typing import Any
 
-from rig.plan.bounds import AtMost, DurationBound, Limits
+from rig.plan.bounds import SINGLE, AtMost, DurationBound, Limits
 from rig.plan.limits import bounds
-from rig.plan.metrics import DURATIONS, Loss, ResponseTime, Ttft
+from rig.plan.metrics import DURATIONS, METRICS, Loss, ResponseTime, Ttft
 from rig.plan.model import Check, Npu
 from rig.plan.proof import quantile
 from rig.plan.subject import Complaint, Subject, requests_for, samples_of
@@ -31,8 +33,7 @@ def limit_complaints(subject: Subject, name: str, check: Check) -> Iterator[Comp
         path: Path = ("checks", name, section)
         for key, bound in bounds(limits):
             if ("percentiles" if key in limits.percentiles else key) not in takes:
-                message = f"`{key}` does not fit {check.metric_name}"
-                yield Complaint((*path, key), message, f"{check.metric_name} takes {_listed(takes)}", True)
+                yield _misfit((*path, key), check.metric_name)
             yield from _signs((*path, key), check.metric_name, bound)
         if durations:
             yield from _order(path, limits)
@@ -45,6 +46,24 @@ def limit_complaints(subject: Subject, name: str, check: Check) -> Iterator[Comp
         for key, said in (("confidence", check.confidence is not None), ("proof", check.proof != "exact")):
             if said:
                 yield Complaint(("checks", name, key), f"`{key}` has no meaning without a percentile limit", None, True)
+
+
+def misplaced_limits(data: Any) -> Iterator[Complaint]:
+    """Limits whose keys do not fit their metric, in a plan's data as they are read: what such a limit holds is then
+    nothing to complain about."""
+    checks = data.get("checks") if isinstance(data, Mapping) else None
+    for name, check in checks.items() if isinstance(checks, Mapping) else ():
+        metric = next((key for key in METRICS if key in check), "") if isinstance(check, Mapping) else ""
+        for section in ("limits", "hardware", "emulated") if metric else ():
+            limits = check.get(section)
+            for key in limits if isinstance(limits, Mapping) else ():
+                kind = key if key in SINGLE else "percentiles" if re.fullmatch(r"p\d.*", str(key)) else None
+                if kind is not None and kind not in _takes(metric):
+                    yield _misfit(("checks", name, section, key), metric)
+
+
+def _misfit(path: Path, metric: str) -> Complaint:
+    return Complaint(path, f"`{path[-1]}` does not fit {metric}", f"{metric} takes {_listed(_takes(metric))}", True)
 
 
 def _takes(metric: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from rig.plan import matrix
 from rig.plan.base import Model
 from rig.plan.comparison_rules import point_complaints
 from rig.plan.explain import build
+from rig.plan.limit_rules import misplaced_limits
 from rig.plan.model import Expect, Plan
 from rig.plan.rules import complaints
 from rig.plan.subject import Subject
@@ -98,6 +99,7 @@ def load_plan_bytes(raw: bytes, path: Path) -> PlanFile:
         raise _error(document, document.faults)
     plan, faults, broken = build(Plan, document)
     if plan is None:
+        faults = _misplaced_first(document, faults, broken)
         faults += _whole_faults(document, *_salvaged(document, broken))
         if not any(path[:1] == ("matrix",) for path in broken):
             faults += matrix.read_axes(document)[1]
@@ -184,6 +186,16 @@ def _of_a_run(plan: Plan) -> Plan:
     return plan.model_copy(update={"expect": expect})
 
 
+def _misplaced_first(document: Document, faults: list[Fault], broken: Mapping[KeyPath, list[Fault]]) -> list[Fault]:
+    """The faults; of a limit that does not fit its metric only that, not what its contents would have to be."""
+    for complaint in misplaced_limits(document.data):
+        about = [one for path, found in broken.items() if path[:4] == complaint.path for one in found]
+        if about:
+            kept = [fault for fault in faults if fault not in about]
+            faults = [document.fault(complaint.path, complaint.message, complaint.suggestion, at_key=True), *kept]
+    return faults
+
+
 def _whole_faults(document: Document, plan: Plan | None, broken: frozenset[str]) -> list[Fault]:
     if plan is None:
         return []
@@ -197,7 +209,7 @@ def _keys(value: Any) -> frozenset[str]:
     return frozenset(value) if isinstance(value, dict) else frozenset()
 
 
-def _salvaged(document: Document, broken: set[KeyPath]) -> tuple[Plan | None, frozenset[str]]:
+def _salvaged(document: Document, broken: Iterable[KeyPath]) -> tuple[Plan | None, frozenset[str]]:
     """The plan without its broken parts, so that the rules can speak about the rest in the same pass."""
     data: dict[str, Any] = dict(document.data)
     gone: set[str] = set()

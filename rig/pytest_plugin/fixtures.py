@@ -137,12 +137,12 @@ class Capture:
         A capture that may have lost frames ends the test as INCONCLUSIVE.
         """
         from rig.capture.reader import read_capture
-        from rig.run import CAPTURE_S, DRAIN_S
+        from rig.collecting import DRAIN_S, STOP_S
 
         self._stopped = True
         with contextlib.suppress(CaptureError):  # a dumpcap that died is in the report
             self._recorder.drain(Deadline.after(DRAIN_S + self._fetch_s))
-        report = self._recorder.stop(Deadline.after(CAPTURE_S + self._fetch_s))
+        report = self._recorder.stop(Deadline.after(STOP_S + self._fetch_s))
         self._told["capture"] = report.model_dump(mode="json")
         if not report.sound:
             lost = "an unknown number of" if report.dropped is None else str(report.dropped)
@@ -163,7 +163,8 @@ def capture(request: pytest.FixtureRequest, bench: Rig, record_dir: Path) -> Ite
     """Records until `capture.stop()`, which gives the frames, or the end of the test."""
     from rig.capture.points import capture_point
     from rig.capture.recorder import Recorder, check_capture
-    from rig.run import CAPTURE_S, FETCH_S
+    from rig.collecting import FETCH_S
+    from rig.run import CAPTURE_S
 
     path, told = record_dir / "capture.pcapng", request.node.stash[_TOLD]
     deadline = Deadline.after(CAPTURE_S)

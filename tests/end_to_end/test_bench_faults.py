@@ -51,7 +51,7 @@ ROOT = os.getuid() == 0
 QUICK: dict[str, Any] = {"requests": 60}
 LONG: dict[str, Any] = {"requests": 4000}
 DYING: dict[str, Any] = {"requests": "4000, timeout: 30 ms", "limits": "{p50: {max: 30 ms}}"}
-GIVES_UP = {"rig.jetson.spec.GIVE_UP_S": 1.0, "rig.run.ANSWER_S": 2.0}
+GIVES_UP = {"rig.jetson.spec.GIVE_UP_S": 1.0, "rig.collecting.ANSWER_S": 2.0}
 """So that losing all that is left takes seconds."""
 
 

@@ -52,6 +52,8 @@ BROKEN = [
     ("throughput: {of: raw}, limits: {rate: {min: 2 bit/s, max: 1 bit/s}}", "no value can hold both", ""),
     ("throughput: {of: raw}, limits: {rate: {}}", "bounds nothing", ""),
     ("loss: {of: answers}, limits: {late: {max: 1 ms}}", "`late` does not fit loss", "count and ratio"),
+    ("burst: {of: raw, within: 1 ms}, limits: {each: {max: 3}}", "`each` does not fit burst", "takes packets"),
+    ("throughput: {of: raw}, limits: {p50: {min: 1 Mbit/s}}", "`p50` does not fit throughput", "takes rate"),
     ("gap: {of: raw}, limits: {each: {min: -1 ms}}", "'-1 ms' is negative", ""),
     ("gap: {of: raw}, limits: {at_most: {count: 1, beyond: 1 ms, in_any: 0 s}}", "a span of zero", ""),
     ("duplicates: {of: answers}, skip_first: 1, limits: {count: {max: 0}}", "`skip_first` leaves out samples", ""),

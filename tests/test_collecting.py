@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rig.board.report import Observation
-from rig.run import all_observations
+from rig.collecting import all_observations
 
 
 def test_a_fault_and_the_banner_that_came_with_it_both_stay() -> None:
