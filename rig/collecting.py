@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from rig.deadline import Deadline
-from rig.errors import RigError
+from rig.errors import InternalError, RigError
 from rig.phases import Phases
 from rig.record import RunRecord, write_atomic
 
@@ -85,7 +85,7 @@ def _ask_board(board: Board, record: RunRecord, deadline: Deadline) -> None:
     try:
         record.info.board["counters"] = board.counters(deadline)
         telemetry = board.telemetry(deadline)
-    except BoardLostError:
+    except (BoardLostError, InternalError):
         raise
     except RigError as error:
         record.info.board["silent"] = error.what

@@ -41,6 +41,10 @@ class InternalError(RigError):
     side = "rig"
 
 
+class UsageError(InternalError):
+    """The command line names what is not there, or lacks what the command needs; nothing was tried."""
+
+
 class BoardError(RigError):
     """The board, its serial line, its reset, boot or power lines, or a firmware image."""
 

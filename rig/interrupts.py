@@ -22,7 +22,7 @@ def interrupt(signum: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Signals that would end the program wait until the block is over; the first of them then has its usual effect.
+    """Signals that would end the program wait until the block is over; the first that is not ignored ends it then.
 
     Only the main thread is ever interrupted, so in any other one this does nothing.
     """
@@ -39,8 +39,8 @@ def held_back() -> Iterator[None]:
         for signum, handler in before.items():
             if handler is not None:  # None: not installed from Python, so it cannot be put back
                 signal.signal(signum, handler)
-        if came:
-            signal.raise_signal(came[0])
+        for number in came:  # under nohup a SIGHUP has no effect, and must not take the place of a later Ctrl-C
+            signal.raise_signal(number)
 
 
 class Ends(contextlib.ExitStack):

@@ -5,7 +5,8 @@ Reads the record's files, hands plain data to `rig.timing`, writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +14,7 @@ from rig.bench.load import hardware_bench
 from rig.errors import PlanError
 from rig.plan.limits import effective_limits
 from rig.plan.load import PlanFile, Point, counted, load_plan_bytes
+from rig.plan.units import format_ns
 from rig.record import RunInfo, load_run
 from rig.recorded import (
     bench_addresses,
@@ -86,7 +88,8 @@ def judge_capture(
 ) -> PointResult:
     """Judge a capture that is no record of ours: nothing is known of the run but what the file shows.
 
-    file: the bench file says which address is whose, the uncertainty e and the profile whose limits apply.
+    file: the bench file says which address is whose, the uncertainty e and the profile whose limits apply; the
+    result's notes repeat it.
     """
     from rig.capture.reader import read_capture
     from rig.timing.judge import judge
@@ -99,7 +102,7 @@ def judge_capture(
         bench = hardware_bench(file)
         addresses = {"board": bench.board.identity.address, "jetson": bench.jetson.bench_address}
     table = read_capture(capture, progress)
-    return judge(
+    result = judge(
         table,
         point.plan,
         limit_specs(point, plan_file.path, file.profile),
@@ -110,6 +113,31 @@ def judge_capture(
         point=point.name,
         dissected=dissected(capture, table, point),
     )
+    return replace(result, notes=tuple(_assumed(file, addresses, point, table)))
+
+
+def _assumed(file: BenchFile, addresses: Mapping[str, str], point: Point, table: FrameTable) -> Iterator[str]:
+    """What a verdict about a capture takes for granted, one sentence each."""
+    import numpy as np
+
+    from rig.timing.table import interfaces_of
+
+    named = {end for flow in point.plan.flows.values() for end in (flow.src, flow.dst)} & set(addresses)
+    whose = ", ".join(f"{end} {address}" for end, address in addresses.items())
+    yield (
+        f"judged as a capture of bench `{file.bench}`: limits of profile {file.profile}, "
+        f"e = {format_ns(file.uncertainty.declared)}" + (f", {whose}" if named else "")
+    )
+    ours = set(addresses.values())
+    if named and not any(key.src in ours or key.dst in ours for key in table.flows):
+        yield (
+            f"no frame has the addresses of bench `{file.bench}` ({whose}): name the bench of this capture with "
+            "--bench, or write addresses into the plan's flows"
+        )
+    shown = interfaces_of(table, np.flatnonzero(table.flow >= 0))
+    if len(shown) > 1 and len({interface.system for interface in shown} - {""}) < 2:
+        names = ", ".join(interface.name or "without a name" for interface in shown)
+        yield f"packets were captured on {len(shown)} interfaces ({names}), whose stamps are taken for one clock's"
 
 
 def judge_comparisons(plan_file: PlanFile, runs: Sequence[tuple[str, PointResult]]) -> PointResult:

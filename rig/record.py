@@ -50,6 +50,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def no_room(path: Path, error: OSError) -> InternalError:
+    """What to say of a file that cannot be written."""
     return InternalError(
         f"cannot write {path}: {error.strerror}", hint="make room, or choose another folder with --record-dir"
     )
@@ -181,10 +182,16 @@ class RunSet:
     def new_folder(self, label: str) -> Path:
         """Make the set's next folder, `<number>-<label>`; numbers tell the order, among all workers."""
         name = "".join(c if c.isalnum() or c in "=._+-" else "-" for c in label)
-        with _locked(self.directory):
-            taken = [int(folder.name.partition("-")[0]) for folder in self.directory.glob("[0-9][0-9][0-9]*-*")]
-            folder = self.directory / f"{max(taken, default=0) + 1:03d}-{name}"[:120]
-            folder.mkdir()
+        try:
+            with _locked(self.directory):
+                taken = [int(folder.name.partition("-")[0]) for folder in self.directory.glob("[0-9][0-9][0-9]*-*")]
+                folder = self.directory / f"{max(taken, default=0) + 1:03d}-{name}"[:120]
+                folder.mkdir()
+        except OSError as error:
+            raise InternalError(
+                f"cannot make a run's folder in {self.directory}: {error.strerror}",
+                hint="if the folder was removed while its runs went on, start them again",
+            ) from error
         return folder
 
     def new_run(self, info: RunInfo, plan_text: bytes, bench_text: str) -> RunRecord:

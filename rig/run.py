@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rig.collecting import BRING_HOME_S, bring_home
 from rig.deadline import Deadline
-from rig.errors import BenchError, PlanError, RigError
+from rig.errors import BenchError, InternalError, PlanError, RigError
 from rig.interrupts import Ends, held_back
 from rig.phases import PhaseInProgress, Phases
 from rig.record import RunInfo, RunRecord, RunSet, controller_identity
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 PREFLIGHT_S = 20.0
 ENGINE_S = 60.0
 FLASH_S = 300.0
+"""For the bytes; the lab's programs have their deadlines besides."""
 CAPTURE_S = 10.0
 IDENTITY_S = 5.0
 TEARDOWN_S = 20.0
@@ -56,7 +57,8 @@ def run_point(
     """Execute `point` on `rig` and leave its record in `runs`.
 
     firmware: an image to use in place of the plan's variant. A RigError ends the run and stands in the record, which
-    is returned; KeyboardInterrupt is raised again once everything is back in order.
+    is returned; KeyboardInterrupt, and whatever the rig did not expect, is raised again once everything is back in
+    order.
     """
     record = runs.new_run(_run_info(rig, plan_file, point, attempt), plan_file.text.encode(), rig.text)
     progress.run_begins(title(plan_file, point))
@@ -66,19 +68,28 @@ def run_point(
         _execute(rig, point.plan, record, phases, firmware)
         outcome = "completed"
     except RigError as symptom:
-        error = _cause(rig, symptom)
         outcome = "error"
-        record.info.error = {
-            "side": error.side,
-            "phase": phases.failed or "teardown",
-            "what": error.what,
-            "seen": error.seen,
-            "hint": error.hint,
-        }
+        record.info.error = _told(_cause(rig, symptom), phases)
+    except Exception as defect:
+        outcome = "error"
+        what = f"a defect of the rig: {type(defect).__name__}: {defect}"
+        record.info.error = _told(InternalError(what, hint="report it, with its traceback and this record"), phases)
+        raise
     finally:
         with held_back():
             record.seal(outcome)
     return record
+
+
+def _told(error: RigError, phases: Phases) -> dict[str, Any]:
+    """An error as run.json has it."""
+    return {
+        "side": error.side,
+        "phase": phases.failed or "teardown",
+        "what": error.what,
+        "seen": error.seen,
+        "hint": error.hint,
+    }
 
 
 def _cause(rig: Rig, symptom: RigError) -> RigError:
@@ -116,6 +127,7 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
     from rig.bench.checks import Site
     from rig.bench.doctor import preflight
     from rig.bench.uncertainty import uncertainty_now
+    from rig.board.escalation import flash_programs_bound_s
     from rig.board.image import load_image
     from rig.board.report import BootFailure
     from rig.capture.clock import ClockWatch
@@ -123,32 +135,34 @@ def _execute(rig: Rig, plan: Plan, record: RunRecord, phases: Phases, firmware: 
     from rig.capture.recorder import Recorder, check_capture
     from rig.jetson.runs import host_state, start_run
     from rig.jetson.spec import make_spec
+    from rig.tools import tool_versions
 
     bench, info = rig.bench, record.info
     with Ends() as ends:
         with phases.phase("preflight", PREFLIGHT_S) as phase:
             image = load_image(find_image(plan.firmware.variant, firmware), bench.board.flash.image_address)
             info.firmware = _describe_image(image, plan, firmware)
+            info.tools = tool_versions(bench.emulation is not None)
             point = capture_point(bench.capture)
             capture_host = rig.capture_host(phase.deadline)
             links = check_capture(capture_host, point, phase.deadline)
-            info.nic = rig.nics([link.name for link in links], phase.deadline)
             jetson = rig.jetson(phase.deadline)
             info.jetson["host"] = host_state(jetson, phase.deadline)
             site = Site.of(rig, jetson, ROOT, record.directory.parents[1], phase.deadline)
             phase.warnings = preflight(site)
+            # Takes the Jetson's lease, before anything on the bench is changed, and sweeps what dead runs left. The
+            # engine loads while the board is flashed: the phase `engine` waits for what is left of it.
+            spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=owner())
+            runner = ends.enter_context(start_run(jetson, spec, phase.deadline))
+            info.nic = rig.nics([link.name for link in links], phase.deadline)
             board = ends.enter_context(rig.board(record.board_log, phases.start_ns))
             phase.note = (
                 f"board on {bench.board.serial.port}, Jetson {bench.jetson.user}@{bench.jetson.host}, "
                 f"capture {point.kind} on {', '.join(link.name for link in links)}"
             )
 
-            # Sweeps what dead runs left, and takes the lease. The engine loads while the board is flashed: the phase
-            # `engine` waits for what is left of it.
-            spec = make_spec(plan.inference, bench, run_id=info.run_id.replace("/", "."), owner=owner())
-            runner = ends.enter_context(start_run(jetson, spec, phase.deadline))
-
-        with phases.phase("flash", FLASH_S) as phase:
+        programs_s = flash_programs_bound_s(bench.board, len(image.segments) + 1)
+        with phases.phase("flash", FLASH_S + programs_s) as phase:
             _flash(board, image, plan, info, phase)
 
         recorder = ends.enter_context(Recorder(capture_host, point, record.capture))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -18,6 +21,19 @@ ROOT = Path(__file__).resolve().parents[1]
 def _own_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.chdir(ROOT)
+
+
+def test_a_defect_of_the_rig_is_no_fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def breaks(*_: object) -> None:
+        raise ZeroDivisionError("of ours")
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(command=breaks, keeps_records=False)
+    monkeypatch.setattr("rig.cli.make_parser", lambda: parser)
+    assert main([]) == 3
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: of ours" in said
+    assert "a defect of the rig" in said
 
 
 @pytest.mark.parametrize(
@@ -66,6 +82,30 @@ def test_the_package_runs_as_a_program() -> None:
     assert (done.returncode, done.stdout[:4]) == (0, b"ok  ")
 
 
+def rig_into(stdout: int | IO[bytes], *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "rig.cli", *arguments]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+
+
+def unread_pipe() -> int:
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+@pytest.mark.parametrize(("plan", "code"), [("testplans/copy-latency.plan.yaml", 0), ("no/such.plan.yaml", 2)])
+def test_output_that_nobody_reads_any_more_changes_no_exit_code(plan: str, code: int) -> None:
+    done = rig_into(unread_pipe(), "check", plan)
+    assert (done.returncode, b"Traceback" in done.stderr, b"Exception" in done.stderr) == (code, False, False)
+
+
+def test_output_that_found_no_room_is_an_error_where_it_is_all_there_is() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = rig_into(full, "check", "testplans/copy-latency.plan.yaml")
+    assert done.stderr == b"rig: the output is not complete: No space left on device\n"
+    assert done.returncode == 3
+
+
 @pytest.mark.parametrize(("before", "ends"), [("IGN", False), ("DFL", True)])
 def test_a_lost_terminal_ends_a_command_unless_it_runs_under_nohup(before: str, ends: bool) -> None:
     script = (
@@ -95,13 +135,37 @@ def test_every_plan_of_the_project_is_sound(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.count("ok  ") >= 11
 
 
+COMPARED, SINGLE = "testplans/copy-vs-zero-copy.plan.yaml", "testplans/copy-latency.plan.yaml"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([COMPARED, SINGLE, "--point", "variant-copy"], f"({SINGLE}) has no point `variant-copy`"),
+        ([SINGLE, "--firmware", "no/such.elf"], "no/such.elf is not an existing .elf, .hex, .bin file"),
+        ([SINGLE, "--firmware", "README.md"], "README.md is not an existing .elf, .hex, .bin file"),
+    ],
+)
+def test_what_the_command_line_names_is_looked_up_before_anything_runs(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert main(["run", *arguments, "--record-dir", str(tmp_path / "records")]) == 2
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
         (["run", "no/such.plan.yaml"], 2, "no/such.plan.yaml: does not exist"),
         (["run", "tests/end_to_end"], 3, "holds no *.plan.yaml"),
-        (["judge", "testplans"], 3, "holds no run record"),
-        (["judge", "README.md"], 3, "a plan must say what to judge"),
+        (["judge", "testplans"], 2, "holds no run record"),
+        (["judge", "README.md"], 2, "a plan must say what to judge"),
         (["judge", "README.md", "--plan", "testplans/copy-latency.plan.yaml"], 3, "README.md"),
         (["run", "testplans/copy-latency.plan.yaml", "--bench", "no-bench.yaml"], 2, "no-bench.yaml: does not exist"),
         (["bench", "impair", "delay: 5"], 2, "RULE:1:9: bare number 5: expected a duration with a unit"),

@@ -41,6 +41,18 @@ def test_signal_in_a_held_back_block_comes_after_its_last_line(signum: signal.Si
     assert all(signal.getsignal(each) is interrupt for each in ENDINGS)
 
 
+def test_an_ignored_signal_does_not_take_the_place_of_the_next_one() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+
+    def close() -> None:
+        with held_back():
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="SIGINT"):
+        close()
+
+
 def test_nested_blocks_hold_back_until_the_outer_one_is_left() -> None:
     done = []
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -94,6 +96,12 @@ def test_a_failed_phase_stands_in_the_record_with_its_reason(tmp_path: Path) -> 
     ]
 
 
+def test_every_field_of_a_run_is_documented() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "record.md").read_text()
+    section = text.partition("## run.json")[2].partition("\n###")[0]
+    assert [one.name for one in fields(RunInfo) if f"`{one.name}`" not in section] == []
+
+
 def test_every_kind_of_observation_is_documented() -> None:
     text = (Path(__file__).parents[1] / "docs" / "record.md").read_text()
     section = text.partition("### board.observations")[2].partition("\n###")[0]
@@ -138,6 +146,13 @@ def test_point_names_cannot_leave_the_set(tmp_path: Path) -> None:
     record = runs.new_run(info("../../etc/x"), b"", "")
     assert record.directory.parent == runs.directory
     assert runs_of(runs.directory) == [record.directory]
+
+
+def test_a_set_whose_folder_was_removed_is_told_of(tmp_path: Path) -> None:
+    runs = RunSet.create(tmp_path, [])
+    shutil.rmtree(runs.directory)
+    with pytest.raises(InternalError, match=r"cannot make a run's folder in .*: No such file"):
+        runs.new_run(info(), b"", "")
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_says_where(tmp_path: Path) -> None:

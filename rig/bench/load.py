@@ -16,6 +16,7 @@ from rig.bench.model import (
     CapturePoint,
     Command,
     ControlLine,
+    Emulation,
     Identity,
     Jetson,
     PowerLine,
@@ -24,7 +25,7 @@ from rig.errors import BenchError
 from rig.plan.explain import build
 from rig.plan.grammar import did_you_mean
 from rig.plan.load import counted, read_bytes
-from rig.plan.rules import capability_complaint
+from rig.plan.rules import CAPABILITIES, CAPTURE_POINTS, POWER_SWITCH, capability_complaint
 from rig.plan.subject import Complaint
 from rig.plan.yaml_positions import Path as KeyPath
 from rig.plan.yaml_positions import read_document, unique
@@ -69,7 +70,8 @@ def complaints(bench: BenchFile) -> Iterator[Complaint]:
     """What no part of a bench file can check alone."""
     yield from _kind(bench)
     for index, name in enumerate(bench.capabilities):
-        complaint = capability_complaint(("capabilities", index), name)
+        path: KeyPath = ("capabilities", index)
+        complaint = capability_complaint(path, name) or _not_had(path, name, bench)
         if complaint:
             yield complaint
     if bench.uncertainty.declared == 0:
@@ -105,6 +107,21 @@ def _kind(bench: BenchFile) -> Iterator[Complaint]:
             if getattr(bench, part) is None:
                 hint = "an emulated bench has `profile: emulated` and `emulation: {}` instead"
                 yield Complaint(("bench",), f"a hardware bench needs the section `{part}`", hint, True)
+
+
+def _not_had(path: KeyPath, name: str, bench: BenchFile) -> Complaint | None:
+    """A well-known capability that the rest of the file does not give this bench: plans would run without it."""
+    if name in CAPTURE_POINTS:
+        part = bench.emulation or bench.capture
+        point = part.capture if isinstance(part, Emulation) else part.point if part else name
+        return Complaint(path, f"this bench captures at `{point}`, not at `{name}`") if point != name else None
+    if bench.emulation is not None or name not in CAPABILITIES:
+        return None
+    if name != POWER_SWITCH:
+        return Complaint(path, f"only an emulated bench has `{name}`")
+    if bench.board is not None and bench.board.power.driver == "none":
+        return Complaint(path, f"`{name}` needs the section `power` of the board")
+    return None
 
 
 # --- board ------------------------------------------------------------------------------------------------------------

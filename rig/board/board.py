@@ -259,6 +259,13 @@ class Board:
             )
         except ConsoleSilentError:
             fault = next((event for event in self.console.events(since) if isinstance(event, Fault)), None)
+            if fault is None and until is deadline:
+                raise BoardError(
+                    f"the board had less than its `boot_budget` of {self.config.boot_budget / 1e9:g} s to boot, since "
+                    f"the {deadline.budget_s:g} s of the phase were over",
+                    seen=self.console.last_line(),
+                    hint="board.log shows what took the time before it",
+                ) from None
             if fault is None:
                 raise
             detail = f"the board faults before its banner: {fault.line.text}"

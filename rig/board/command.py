@@ -38,7 +38,8 @@ def run_command(command: Command, values: Mapping[str, str], deadline: Deadline,
     non-zero exit status, a missing program, a placeholder without a value, or lateness.
     """
     argv = [_fill(argument, values) for argument in command.command]
-    until = deadline.at_most(command.deadline / 1e9)
+    own_s, phase_s = command.deadline / 1e9, deadline.left()
+    until = deadline.at_most(own_s)
     note(f"run {' '.join(argv)}")
     output = _Output(note)
     how: str | None = None
@@ -46,9 +47,15 @@ def run_command(command: Command, values: Mapping[str, str], deadline: Deadline,
         if _follow(process, until, output):
             how = keeper.recv(4096).decode(errors="replace")
     output.end()
+    if how is None and until is deadline:
+        raise BoardError(
+            f"`{argv[0]}` was ended after {phase_s:.2g} s, with the {deadline.budget_s:g} s that the phase had",
+            seen=output.last(),
+            hint="board.log shows what took the time before it",
+        )
     if how is None:
         raise BoardError(
-            f"`{argv[0]}` did not end within {until.budget_s:g} s",
+            f"`{argv[0]}` did not end within its deadline of {own_s:g} s",
             seen=output.last(),
             hint="try the command by hand; if it is only slow, raise its `deadline` in the bench file",
         )

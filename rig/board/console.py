@@ -19,7 +19,8 @@ from rig.board.events import Boot, Event, Line, LineAssembler, parse_event
 from rig.board.report import BoardSilentError
 from rig.board.serial_port import SerialPort
 from rig.deadline import Deadline
-from rig.errors import BoardError
+from rig.errors import BoardError, InternalError
+from rig.record import no_room
 
 KEPT_LINES = 20_000
 """Lines kept in memory; the log has them all."""
@@ -53,9 +54,13 @@ class Console:
             raise BoardError(
                 f"`banner: {banner}` in the bench file is no regular expression", seen=str(error)
             ) from error
-        # Line-buffered, so that a killed controller leaves every line that it saw.
-        self._log = log.open("a", encoding="ascii", buffering=1)
+        try:
+            # Line-buffered, so that a killed controller leaves every line that it saw.
+            self._log = log.open("a", encoding="ascii", buffering=1)
+        except OSError as error:
+            raise no_room(log, error) from error
         self._logged = 0
+        self._log_error: InternalError | None = None
         self._lines: deque[tuple[Line, Event | None]] = deque(maxlen=KEPT_LINES)
         self._count = 0
         self._news = threading.Condition()
@@ -134,12 +139,16 @@ class Console:
         self._write_log(t_ns, text)
 
     def _write_log(self, t_ns: int, text: str) -> None:
-        if self._logged >= LOG_LIMIT or self._log.closed:
+        if self._logged >= LOG_LIMIT or self._log_error is not None or self._log.closed:
             return
         since = max(0, t_ns - self._start_ns)
-        self._logged += self._log.write(f"{since // 10**9}.{since % 10**9:09d} {text}\n")
-        if self._logged >= LOG_LIMIT:
-            self._log.write(f"# rig: log limit of {LOG_LIMIT >> 20} MiB reached, the rest is not kept\n")
+        try:
+            self._logged += self._log.write(f"{since // 10**9}.{since % 10**9:09d} {text}\n")
+            if self._logged >= LOG_LIMIT:
+                self._log.write(f"# rig: log limit of {LOG_LIMIT >> 20} MiB reached, the rest is not kept\n")
+        except OSError as error:
+            self._log_error = no_room(Path(self._log.name), error)
+            self._news.notify_all()
 
     def cut_line(self) -> int:
         """End a half-received line here (the board was reset in the middle of it); returns the mark after it."""
@@ -149,16 +158,16 @@ class Console:
             return self._count
 
     def note(self, text: str) -> None:
-        """Put a line of the rig's own on the log's time line."""
+        """Put a line of the rig's own on the log's time line. Never raises; the next wait tells of a full disk."""
         safe = text.encode("ascii", "backslashreplace").decode().replace("\n", "\\n").replace("\r", "\\r")
         with self._news:
             self._write_log(time.monotonic_ns(), f"# rig: {safe}")
 
     def close(self) -> None:
-        """Stop reading; log what is left of an unfinished line. The port stays open."""
+        """Stop reading; log what is left of an unfinished line. The port stays open. Never raises."""
         self._pause()
         self.cut_line()
-        with self._news:
+        with self._news, contextlib.suppress(OSError):
             self._log.close()
 
     # --- looking and waiting -----------------------------------------------------------------------------------------
@@ -193,11 +202,14 @@ class Console:
         """The first non-None `match(line, event)` at or after `since` (default: from now on).
 
         what: how the thing is called in messages. Raises ConsoleSilentError at the deadline, BoardLostError if the
-        port went.
+        port went, InternalError if the log cannot be written.
         """
         at = self.mark() if since is None else since
+        wait_s = deadline.left()
         with self._news:
             while True:
+                if self._log_error is not None:
+                    raise self._log_error
                 for line, event in self._from(at):
                     if (found := match(line, event)) is not None:
                         return found
@@ -206,7 +218,7 @@ class Console:
                     raise self._error
                 if not self._news.wait(deadline.left()) and deadline.expired():
                     raise ConsoleSilentError(
-                        f"no {what} from the board within {deadline.budget_s:g} s",
+                        f"no {what} from the board within {wait_s:.3g} s",
                         seen=self._lines[-1][0].text if self._lines else "not one line on the console",
                         hint="the rest of what the board said is in board.log",
                     )

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rig.bench import model
+from rig.board.flash.flasher import OWNS_PORT
+from rig.board.lines import driven_within_s
 from rig.board.report import BoardSilentError
-from rig.board.wires import PORT_BACK_S, POWER_ON_S
+from rig.board.wires import PORT_BACK_S
 from rig.deadline import Deadline
 
 T = TypeVar("T")
@@ -59,8 +61,34 @@ def by_hand(power: model.PowerLine) -> str:
 
 
 def boot_bound_s(board: model.Board) -> float:
-    """The longest that `Board.reset_and_boot` takes with every step, in s: what a phase should allow it."""
+    """The longest that `Board.reset_and_boot` takes with every step, in s: what a phase should allow it.
+
+    The lab's programs have their deadlines, and after each step the board has its whole `boot_budget`.
+    """
     wait_s = board.boot_budget / 1e9
     if board.power.driver == "none":
-        return wait_s
-    return 2 * wait_s + board.power.off_for / 1e9 + PORT_BACK_S + POWER_ON_S
+        return _reset_bound_s(board) + wait_s
+    return _reset_bound_s(board) + wait_s + _power_cycle_bound_s(board) + wait_s
+
+
+def flash_programs_bound_s(board: model.Board, regions: int) -> float:
+    """The longest that the lab's programs take while `regions` regions are flashed, in s; 0 where there are none."""
+    flash, enter_s = board.flash, _reset_bound_s(board)
+    if flash.driver not in OWNS_PORT:
+        return enter_s + (0.0 if board.power.driver == "none" else _power_cycle_bound_s(board))
+    write, read = (0.0 if one is None else one.deadline / 1e9 for one in (flash.command, flash.read))
+    lend_s = enter_s + PORT_BACK_S
+    if flash.read is None:
+        # The banner has to show what runs: once for the image, once for the identity.
+        return regions * (lend_s + write) + 2 * (enter_s + board.boot_budget / 1e9)
+    return regions * (3 * lend_s + write + 2 * read)
+
+
+def _reset_bound_s(board: model.Board) -> float:
+    return driven_within_s(board.boot) + 2 * driven_within_s(board.reset)
+
+
+def _power_cycle_bound_s(board: model.Board) -> float:
+    """With a port that goes with the power: the board is then reset once more."""
+    switch_s = 2 * driven_within_s(board.power) + board.power.off_for / 1e9
+    return driven_within_s(board.boot) + switch_s + PORT_BACK_S + _reset_bound_s(board)

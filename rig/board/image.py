@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rig.errors import BoardError
+from rig.errors import BoardError, UsageError
 
 GAP_FILLED = 256
 """Holes smaller than this between segments are filled with 0xFF, so that no flash word is written twice."""
@@ -25,6 +25,9 @@ SPAN_LIMIT = 16 << 20
 EMULATED_BASE, EMULATED_SIZE = 0x6000_0000, 1 << 20
 """Where the emulated board runs what STM32 tools flash at 0x08000000. An ELF whose load addresses all lie here is
 moved to the bench's image address, as the boot ROM does the other way round."""
+
+IMAGES = (".elf", ".hex", ".bin")
+"""How the names of image files end."""
 
 _BUILD_ID = re.compile(rb"\x04\0\0\0([\x08-\x40])\0\0\0\x03\0\0\0GNU\0", re.DOTALL)
 
@@ -79,6 +82,13 @@ class Image:
         """Where the build id lies in flash: the first place where two builds differ. None when it is not in there."""
         at = self.flat.find(b"GNU\0" + bytes.fromhex(self.build_id)) if self.build_id else -1
         return None if at < 0 else self.address + at + 4
+
+
+def image_file(path: Path) -> Path:
+    """`path`, provided that it names an image; UsageError if not. What is in it shows when it is loaded."""
+    if path.is_file() and path.suffix.lower() in IMAGES:
+        return path
+    raise UsageError(f"{path} is not an existing {', '.join(IMAGES)} file", hint="build it first, or correct the path")
 
 
 def load_image(path: Path, address: int) -> Image:

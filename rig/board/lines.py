@@ -19,6 +19,9 @@ from rig.errors import BoardError
 RESET_PULSE_S = 0.01
 """How long reset is held. STM32 needs 20 us (NRST, RM0385 5.1.2); 100 nF on the pin and a USB adapter need more."""
 
+SPARE_S = 1.0
+"""So that a program meets its own deadline first."""
+
 Role = Literal["reset", "boot", "power"]
 
 
@@ -56,6 +59,16 @@ class Wiring:
 def make_line(role: Role, config: ControlLine | PowerLine, wiring: Wiring) -> Line:
     """The driver that the bench file names for a line."""
     return DRIVERS[config.driver](role, config, wiring)
+
+
+def driven_within_s(line: ControlLine | PowerLine) -> float:
+    """The longest that driving the line once takes, in s: the deadline of its program; 0 for other drivers."""
+    return max((program.deadline / 1e9 for program in (line.on, line.off) if program is not None), default=0.0)
+
+
+def own_time(line: ControlLine | PowerLine) -> Deadline:
+    """Long enough to drive the line once: for what must be put back although a phase's time is over."""
+    return Deadline.after(driven_within_s(line) + SPARE_S)
 
 
 def released_level(config: ControlLine, driver: Literal["dtr", "rts"]) -> bool:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rig.bench.model import Serial
+from rig.board.port_holders import held_here, holders
 from rig.errors import BoardError
 
 Parity = Literal["none", "even"]
@@ -102,33 +103,6 @@ def _what_is_there() -> str:
     return "serial ports that exist here: " + ", ".join(names[:8])
 
 
-def holders(node: str) -> list[str]:
-    """Who has a device node open, as `pid 123 (minicom -D /dev/ttyUSB0)`; this process's own descriptors are left out.
-
-    Processes of other users are visible to root only.
-    """
-    try:
-        wanted = Path(node).stat()
-    except OSError:
-        return []
-    found = []
-    for proc in Path("/proc").iterdir():
-        if not proc.name.isdigit() or int(proc.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            if any(_same_device(fd, wanted) for fd in (proc / "fd").iterdir()):
-                words = (proc / "cmdline").read_bytes().replace(b"\0", b" ").decode("ascii", "backslashreplace")
-                found.append(f"pid {proc.name} ({words.strip()[:80] or '?'})")
-    return found
-
-
-def _same_device(fd: Path, wanted: os.stat_result) -> bool:
-    with contextlib.suppress(OSError):
-        seen = fd.stat()
-        return stat.S_ISCHR(seen.st_mode) and (seen.st_rdev, seen.st_dev) == (wanted.st_rdev, wanted.st_dev)
-    return False
-
-
 class SerialPort:
     """An open port. Every method raises BoardLostError when the device went away; never a bare OSError."""
 
@@ -172,9 +146,13 @@ class SerialPort:
         return opened
 
     def _settle_tty(self) -> None:
-        """No DTR pulse at close (HUPCL off), no 16 ms wait in an FTDI adapter (low latency) where the driver can."""
+        """No further open (TIOCEXCL), no DTR pulse at close (HUPCL off), no 16 ms wait in an FTDI adapter (low latency)
+        where the driver can. A lock alone keeps out nobody who does not ask for one."""
+        import fcntl
         import termios
 
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(self._port.fd, termios.TIOCEXCL)
         with contextlib.suppress(OSError, termios.error):
             attributes = termios.tcgetattr(self._port.fd)
             attributes[2] &= ~termios.HUPCL
@@ -259,8 +237,18 @@ class SerialPort:
 
     def close(self) -> None:
         """Close and unlock; never raises, a port that is gone is closed."""
+        if not self.is_network and not self.is_pty:
+            self._admit_others()
         with contextlib.suppress(*_PORT_ERRORS(), AttributeError):
             self._port.close()
+
+    def _admit_others(self) -> None:
+        """TIOCEXCL would outlive this process while another one has the device open."""
+        import fcntl
+        import termios
+
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            fcntl.ioctl(self._port.fd, termios.TIOCNXCL)
 
     def __enter__(self) -> SerialPort:
         return self
@@ -315,7 +303,7 @@ def _cannot_open(url: str, node: str, error: BaseException) -> BoardError:
     # EAGAIN is somebody's flock, EBUSY a driver's or TIOCEXCL's refusal.
     if number in (errno.EAGAIN, errno.EBUSY):
         who = holders(node)
-        held = " and ".join(who) if who else "this process itself or a process of another user"
+        held = " and ".join(who) or ("this process itself" if held_here(node) else "a process of another user")
         return BoardError(
             f"serial port {name} is busy: held by {held}",
             hint="end that program, or wait until its run is over",

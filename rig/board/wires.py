@@ -13,7 +13,15 @@ from pathlib import Path
 
 from rig.bench import model
 from rig.board.console import Console
-from rig.board.lines import EmulatedBoard, Wiring, enter_bootloader, make_line, released_level, start_application
+from rig.board.lines import (
+    EmulatedBoard,
+    Wiring,
+    enter_bootloader,
+    make_line,
+    own_time,
+    released_level,
+    start_application,
+)
 from rig.board.serial_port import BoardLostError, PortMissingError, SerialPort
 from rig.deadline import Deadline
 from rig.errors import BoardError
@@ -22,8 +30,6 @@ from rig.interrupts import held_back
 PORT_BACK_S = 10.0
 """How long a port may take to return after power or a programmer: USB enumeration, udev, who probes new ports."""
 PORT_LOOK_S = 0.1
-POWER_ON_S = 5.0
-"""Given to switching the power on again when a phase's deadline has passed: no board is left dark."""
 
 
 class Wires:
@@ -67,10 +73,9 @@ class Wires:
             if self._config.power.driver == "none":
                 raise
             note(f"serial port {self._config.serial.port} is missing: power on")
-            deadline = Deadline.after(PORT_BACK_S)
             power = make_line("power", self._config.power, self._wiring(None, note))
-            power.set(True, deadline)
-            return self._open_when_back(deadline)
+            power.set(True, own_time(self._config.power))
+            return self._open_when_back(Deadline.after(PORT_BACK_S))
 
     def _open_when_back(self, deadline: Deadline) -> SerialPort:
         """Open the port as soon as it is there, permitted and free; at the deadline, say what is in the way."""
@@ -142,7 +147,7 @@ class Wires:
     def release_boot(self) -> None:
         """Boot line released if that can still be done; never raises."""
         with contextlib.suppress(BoardError):
-            self.boot.set(False, Deadline.after(1.0))
+            self.boot.set(False, own_time(self._config.boot))
 
     def power_cycle(self, boot_rom: bool, deadline: Deadline) -> int:
         """Off, `off_for`, on, with the boot line as wanted; returns the mark from which on the new start's lines come.
@@ -160,7 +165,7 @@ class Wires:
         finally:
             with held_back():
                 self.console.note("power on")
-                self.power.set(True, deadline if deadline.left() > POWER_ON_S else Deadline.after(POWER_ON_S))
+                self.power.set(True, own_time(self._config.power))  # no board is left dark
         if not gone:
             return mark
         self.port.close()

@@ -2,10 +2,15 @@
 
 Fields come from tshark's own columns; each display filter is a tap of a small Lua script, which notes the numbers of
 the frames that pass. Two passes over the file would double the longest part of judging.
+
+Protocols are known as in Wireshark with its defaults: by port, and by their looks on ports that belong to none, without
+which RPC and much else would not be found. Only `data`, a payload that no dissector took, must not be guessed at; where
+a plan asks both for `data` and for other things, each gets a pass of its own.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,6 +43,10 @@ end
 """
 
 
+_DATA = re.compile(r"(?<![\w.-])data(?![\w-])")
+"""Names Wireshark's `data` in a filter or field."""
+
+
 def dissect_columns(path: Path, table: FrameTable, flows: Iterable[Flow], deadline: Deadline) -> Dissected | None:
     """The columns that `flows` ask for, aligned with the rows of `table`; None when they ask for none.
 
@@ -48,6 +57,26 @@ def dissect_columns(path: Path, table: FrameTable, flows: Iterable[Flow], deadli
     fields = sorted({flow.key.field for flow in wanted if flow.key is not None and flow.key.field is not None})
     if not filters and not fields:
         return None
+    row_of = np.full(int(table.number.max(initial=0)) + 1, -1, np.int64)
+    row_of[table.number] = np.arange(len(table))
+    passes: dict[str, NDArray[np.bool_]] = {}
+    columns: dict[str, NDArray[np.int64]] = {}
+    numbers: dict[str | int, int] = {}
+    for raw in (False, True):
+        here = [one for one in filters if bool(_DATA.search(one)) == raw]
+        read = [one for one in fields if bool(_DATA.search(one)) == raw]
+        if here or read:
+            rows, notes = _tshark(path, here, read, deadline, heuristics=not raw)
+            for index, one in enumerate(here, 1):
+                passes[one] = _mask(notes[notes[:, 0] == index, 1], row_of, len(table))
+            columns |= _numbered(rows, read, row_of, len(table), numbers)
+    return Dissected(passes, columns)
+
+
+def _tshark(
+    path: Path, filters: list[str], fields: list[str], deadline: Deadline, *, heuristics: bool
+) -> tuple[list[list[str]], NDArray[np.int64]]:
+    """One pass: (frame number and fields of each frame, pairs of a filter's index from 1 and a frame it lets pass)."""
     with tempfile.TemporaryDirectory(prefix="rig-columns-") as folder:
         passed, script = Path(folder, "passed"), Path(folder, "taps.lua")
         options = []
@@ -55,18 +84,11 @@ def dissect_columns(path: Path, table: FrameTable, flows: Iterable[Flow], deadli
             listed = ", ".join(_quoted(one) for one in filters)
             script.write_text(_TAPS.format(output=_quoted(str(passed)), filters=f"{{{listed}}}"))
             options = ["-X", f"lua_script:{script}"]
-        rows = read_fields(path, ["frame.number", *fields], deadline, arguments=options)
+        rows = read_fields(path, ["frame.number", *fields], deadline, arguments=options, heuristics=heuristics)
         if filters and not passed.exists():
             raise CaptureError("tshark did not apply the plan's display filters", seen=", ".join(filters))
-        notes = (
-            np.fromstring(passed.read_text(), np.int64, sep=" ").reshape(-1, 2) if filters else np.empty((0, 2), int)
-        )
-    row_of = np.full(int(table.number.max(initial=0)) + 1, -1, np.int64)
-    row_of[table.number] = np.arange(len(table))
-    return Dissected(
-        passes={one: _mask(notes[notes[:, 0] == index, 1], row_of, len(table)) for index, one in enumerate(filters, 1)},
-        fields=_numbered(rows, fields, row_of, len(table)),
-    )
+        text = passed.read_text() if filters else ""
+    return rows, np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
 
 
 def wireshark_fault(flow: Flow, deadline: Deadline) -> tuple[str, str] | None:
@@ -96,10 +118,14 @@ def _mask(number: NDArray[np.int64], row_of: NDArray[np.int64], count: int) -> N
 
 
 def _numbered(
-    rows: list[list[str]], fields: list[str], row_of: NDArray[np.int64], count: int
+    rows: list[list[str]],
+    fields: list[str],
+    row_of: NDArray[np.int64],
+    count: int,
+    numbers: dict[str | int, int],
 ) -> dict[str, NDArray[np.int64]]:
-    """Each text gets one number, whichever field it stands in; integers count by value, decimal or hexadecimal."""
-    numbers: dict[str | int, int] = {}
+    """Each text gets one number in `numbers`, whichever field it stands in; integers count by value, decimal or
+    hexadecimal."""
     columns = {field: np.full(count, -1, np.int64) for field in fields}
     for number, *texts in rows:
         row = int(number)

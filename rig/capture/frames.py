@@ -27,12 +27,14 @@ A plain tuple: one is made per frame, and a named one costs as much as the rest 
 
 @dataclass
 class Interface:
-    """An interface as the file describes it. ticks_per_s: resolution of its stamps. Drops are -1 where unknown."""
+    """An interface as the file describes it. ticks_per_s: resolution of its stamps. Drops are -1 where unknown.
+    system: operating system of the host that it was in."""
 
     linktype: int
     ticks_per_s: int = 1_000_000
     offset_s: int = 0
     name: str = ""
+    system: str = ""
     snaplen: int = 0
     received: int = -1
     dropped: int = -1

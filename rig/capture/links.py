@@ -117,19 +117,19 @@ def find_link(links: Sequence[Link], wanted: str) -> Link:
                 return link
         raise CaptureError(
             f"there is no interface {wanted!r} to capture on; there are: {names}",
-            hint="correct `capture.interface` of the bench file (a name or a MAC address)",
+            hint="correct the interface in section `capture` of the bench file (a name or a MAC address)",
         )
     having = [link for link in links if link.mac.lower() == wanted.lower()]
     if not having:
         raise CaptureError(
             f"no interface has the MAC address {wanted}; there are: "
             + (", ".join(f"{link.name} {link.mac}" for link in links if link.name != "lo") or "none"),
-            hint="correct `capture.interface` of the bench file, or plug the adapter in",
+            hint="correct the interface in section `capture` of the bench file, or plug the adapter in",
         )
     if len(having) > 1:
         raise CaptureError(
             f"{len(having)} interfaces have the MAC address {wanted}: {', '.join(link.name for link in having)}",
-            hint="give `capture.interface` in the bench file by name (bridges and VLANs share their port's address)",
+            hint="name it in section `capture` of the bench file (bridges and VLANs share their port's address)",
         )
     return having[0]
 

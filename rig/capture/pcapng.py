@@ -23,7 +23,8 @@ _Unpack: TypeAlias = Callable[[Buffer, int], tuple[Any, ...]]
 _Scale: TypeAlias = tuple[int, int, int]
 """(whole ns per tick or 0, ticks per second, offset in ns) of one interface of the current section."""
 
-_OPT_END, _SHB_USERAPPL, _IF_NAME, _IF_TSRESOL, _IF_TSOFFSET, _ISB_IFRECV, _ISB_IFDROP = 0, 4, 2, 9, 14, 4, 5
+_OPT_END, _SHB_USERAPPL, _ISB_IFRECV, _ISB_IFDROP = 0, 4, 4, 5
+_IF_NAME, _IF_TSRESOL, _IF_OS, _IF_TSOFFSET = 2, 9, 12, 14
 
 
 def is_pcapng(head: bytes) -> bool:
@@ -136,7 +137,7 @@ class PcapngParser:
         if kind == _SECTION_HEADER:
             for code, value in _options(body, 16, self.order):
                 if code == _SHB_USERAPPL:
-                    self.application = value.decode("utf-8", "replace").rstrip("\0")
+                    self.application = _text(value)
         elif kind == _INTERFACE:
             self._describe_interface(body, base + position)
         elif kind == _STATISTICS:
@@ -180,7 +181,9 @@ class PcapngParser:
         interface = Interface(linktype=linktype, snaplen=snaplen)
         for code, value in _options(body, 8, self.order):
             if code == _IF_NAME:
-                interface.name = value.decode("utf-8", "replace").rstrip("\0")
+                interface.name = _text(value)
+            elif code == _IF_OS:
+                interface.system = _text(value)
             elif code == _IF_TSRESOL and value:
                 exponent = value[0] & 0x7F
                 interface.ticks_per_s = 1 << exponent if value[0] & 0x80 else 10**exponent
@@ -228,6 +231,14 @@ def _to_ns(ticks: int, multiple: int, ticks_per_s: int, offset_ns: int) -> int:
     if multiple:
         return ticks * multiple + offset_ns
     return ticks * 1_000_000_000 // ticks_per_s + offset_ns
+
+
+def _text(value: bytes) -> str:
+    """A name as it can be printed: a file may hold what moves a terminal's cursor."""
+    return "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for each in value.decode("utf-8", "replace").rstrip("\0")
+    )
 
 
 def _options(body: bytes, position: int, order: str) -> Iterator[tuple[int, bytes]]:

@@ -74,7 +74,7 @@ def _table(data: Buffer, file: IO[bytes], rows: Rows, parser: Parser, findings: 
         flows=tuple(rows.flows),
         data=contents,
         interfaces=tuple(
-            InterfaceInfo(one.name, one.linktype, 1e9 / one.ticks_per_s, one.received, one.dropped)
+            InterfaceInfo(one.name, one.linktype, 1e9 / one.ticks_per_s, one.received, one.dropped, one.system)
             for one in parser.interfaces
         ),
         findings=(*findings.listed(), *parser.findings.listed(), *_noticed(rows, parser)),

@@ -3,10 +3,9 @@
 host: the rig's, at capture point `jetson` a JetsonHost; whatever the host, the file lies here when it is stopped.
 
 with Recorder(host, capture_point(bench.capture), path) as recorder:
-    recorder.start(deadline)                             # dumpcap has its socket open
-    recorder.wait_for_sentinel(SENTINEL_START, deadline)  # the measured path provably reaches the file
-    ...                                                  # traffic; recorder.check() notices a dead dumpcap
-    recorder.drain(deadline)                             # the end sentinel is in the file, or the quiet time is over
+    recorder.start(deadline)          # dumpcap has its socket open
+    ...                               # traffic; recorder.check() notices a dead dumpcap
+    recorder.drain(deadline)          # the end sentinel is in the file, or the quiet time is over
     report = recorder.stop(deadline)
 """
 
@@ -154,18 +153,6 @@ class Recorder:
                 seen=f"{self._tail.frames} frames or more before that",
                 hint="make room, or choose another folder with --record-dir",
             )
-
-    def wait_for_sentinel(self, kind: int, deadline: Deadline) -> SentinelSeen | None:
-        """The first sentinel of `kind` in the file; None if the deadline came first. CaptureError if dumpcap died."""
-        while True:
-            self._poll(deadline)
-            for seen in self.sentinels:
-                if seen.kind == kind:
-                    return seen
-            if deadline.expired():
-                return None
-            self.check()
-            time.sleep(_POLL_S)
 
     def drain(self, deadline: Deadline, *, end_answered: bool = False) -> None:
         """Wait until the tail is in the file. Call it when the last expected packet has been sent or received.

@@ -1,7 +1,7 @@
 """tshark: dissects the few frames that a report shows, checks display filters, and is the oracle of our own reader.
 
 It runs with a configuration directory of its own, so that nobody's preferences, disabled protocols or Decode-As change
-the result, and with the heuristics off that take UDP payloads for QUIC, WireGuard and the like.
+the result, and, unless asked, with the heuristics off that take UDP payloads for QUIC, WireGuard and the like.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ def read_fields(
     options: Sequence[str] = (),
     arguments: Sequence[str] = (),
     dissector: bool = True,
+    heuristics: bool = False,
 ) -> list[list[str]]:
     """One list of strings per frame that passes `display_filter`, in the order of `fields`; the first of repeated ones.
 
-    options: further preferences as (`ip.defragment:FALSE`, …). arguments: any others of tshark. Raises CaptureError
-    when tshark fails or complains, InternalError when it is missing or late.
+    options: further preferences as (`ip.defragment:FALSE`, …). arguments: any others of tshark. heuristics: also know
+    protocols by their looks on ports without a dissector, as tshark does by default. Raises CaptureError when tshark
+    fails or complains, InternalError when it is missing or late.
     """
     argv = [*arguments, "-r", str(path), "-T", "fields", "-E", f"separator={SEPARATOR}", "-E", "occurrence=f"]
     for field in fields:
@@ -56,7 +58,7 @@ def read_fields(
         argv += ["-o", option]
     if display_filter:
         argv += ["-Y", display_filter]
-    output = _run(argv, deadline, dissector=dissector)
+    output = _run(argv, deadline, dissector=dissector, heuristics=heuristics)
     return [line.split(SEPARATOR) for line in output.splitlines()]
 
 
@@ -89,13 +91,15 @@ def version(deadline: Deadline) -> str:
     return _run(["--version"], deadline, dissector=False).splitlines()[0]
 
 
-def _run(arguments: Sequence[str], deadline: Deadline, *, dissector: bool = True) -> str:
+def _run(arguments: Sequence[str], deadline: Deadline, *, dissector: bool = True, heuristics: bool = False) -> str:
     argv = ["tshark", "-n"]
     if dissector:
         # Two passes: a request is linked to the answer that comes after it.
         argv += ["-2", "-X", f"lua_script:{DISSECTOR}"]
     with tempfile.TemporaryDirectory(prefix="rig-wireshark-") as configuration:
-        Path(configuration, "heuristic_protos").write_text("".join(f"{name},0\n" for name in UDP_HEURISTICS.split()))
+        if not heuristics:
+            off = "".join(f"{name},0\n" for name in UDP_HEURISTICS.split())
+            Path(configuration, "heuristic_protos").write_text(off)
         environment = {
             **os.environ,
             "WIRESHARK_CONFIG_DIR": configuration,

@@ -35,6 +35,7 @@ def add_to(commands: Commands) -> None:
         _calibrate,
         "find out how well the bench measures and keep it as its e",
         "  rig bench calibrate --bench benches/lab-3.yaml",
+        keeps_records=True,
     )
     records_option(command)
     bench_option(command)

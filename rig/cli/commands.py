@@ -18,9 +18,18 @@ class Commands:
         self._group = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def add(
-        self, name: str, function: Callable[[argparse.Namespace], int], summary: str, examples: str
+        self,
+        name: str,
+        function: Callable[[argparse.Namespace], int],
+        summary: str,
+        examples: str,
+        *,
+        keeps_records: bool = False,
     ) -> argparse.ArgumentParser:
-        """A command that `function` carries out, which returns the exit code. examples: indented lines."""
+        """A command that `function` carries out, which returns the exit code. examples: indented lines.
+
+        keeps_records: what it finds is on disk, and its output only shows it.
+        """
         command = self._group.add_parser(
             name,
             help=summary,
@@ -28,7 +37,7 @@ class Commands:
             epilog=f"examples:\n{examples}\n\n{HELP}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.set_defaults(command=function)
+        command.set_defaults(command=function, keeps_records=keeps_records)
         return command
 
     def group(self, name: str, summary: str) -> Commands:

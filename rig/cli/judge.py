@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rig.cli.commands import Commands, bench_option, bench_path
 from rig.cli.exit_codes import exit_code
-from rig.errors import InternalError
+from rig.errors import PlanError, UsageError
 
 if TYPE_CHECKING:
-    from rig.plan.load import PlanFile
-    from rig.plan.model import Expect
+    from rig.plan.load import PlanFile, Point
     from rig.timing.verdict import PointResult, Verdict
 
-    _Judged: TypeAlias = tuple[Path, PointResult, Expect | None]
+    _Judged: TypeAlias = tuple[Path, PointResult, Point | None]
 
 
 def add_to(commands: Commands) -> None:
@@ -39,69 +39,90 @@ def add_to(commands: Commands) -> None:
 
 def _judge(arguments: argparse.Namespace) -> int:
     from rig.judging import comparisons_by_plan
-    from rig.plan.load import load_plan
 
-    plan_file = load_plan(arguments.plan) if arguments.plan else None
-    judged: list[_Judged] = []
+    plan_file = named_plan(arguments)
+    verdicts: list[Verdict] = []
     comparisons: list[tuple[PlanFile, PointResult]] = []
     for path in arguments.paths:
-        if path.is_dir():
-            runs = _records_in(path, plan_file)
-            judged += runs
-            comparisons += comparisons_by_plan([(run, result) for run, result, _ in runs], plan_file)
-        else:
-            judged += _capture(path, plan_file, arguments)
-    verdicts: list[Verdict] = []
-    for path, result, expect in judged:
-        verdicts.append(_tell(path, result, expect, arguments.json))
+        judged = _records_in(path, plan_file) if path.is_dir() else _capture(path, plan_file, arguments)
+        known: list[tuple[Path, PointResult]] = []
+        for run, result, point in judged:
+            verdicts.append(_tell(run, result, point, arguments.json))
+            if point is not None and (run / "plan.yaml").is_file():
+                known.append((run, result))
+        comparisons += comparisons_by_plan(known, plan_file)
     for compared_plan, compared in comparisons:
         verdicts += _tell_comparison(compared_plan, compared, arguments.json)
     return exit_code(verdicts)
 
 
-def _records_in(folder: Path, plan_file: PlanFile | None) -> list[_Judged]:
+def named_plan(arguments: argparse.Namespace) -> PlanFile | None:
+    """The plan of `--plan`, its display filters and fields checked with tshark. PlanError with all its faults."""
+    from rig.judging import check_wireshark
+    from rig.plan.load import load_plan
+
+    if arguments.plan is None:
+        return None
+    plan_file = load_plan(arguments.plan)
+    check_wireshark(plan_file)
+    return plan_file
+
+
+def _records_in(folder: Path, plan_file: PlanFile | None) -> Iterator[_Judged]:
+    """Each run of a folder, judged when it is asked for. One that cannot be judged is an ERROR and hinders no other."""
     from rig.judging import judge_record
     from rig.progress import reading_progress
     from rig.record import runs_of
+    from rig.stored import UNREADABLE, point_of, unjudgeable
 
     runs = runs_of(folder)
     if not runs:
-        raise InternalError(f"{folder} holds no run record", hint="name captures/<set>, or one run inside it")
-    judged = []
+        raise UsageError(f"{folder} holds no run record", hint="name captures/<set>, or one run inside it")
     for run in runs:
-        result, point = judge_record(run, plan_file, reading_progress(run, sys.stderr))
-        judged.append((run, result, point.plan.expect))
-    return judged
+        try:
+            result, point = judge_record(run, plan_file, reading_progress(run, sys.stderr))
+        except UNREADABLE as error:
+            if plan_file is not None and isinstance(error, PlanError):
+                raise  # the plan that was named does not fit
+            known = point_of(run, plan_file)
+            yield run, unjudgeable(run, error, known), known
+        else:
+            yield run, result, point
 
 
-def _capture(path: Path, plan_file: PlanFile | None, arguments: argparse.Namespace) -> list[_Judged]:
+def _capture(path: Path, plan_file: PlanFile | None, arguments: argparse.Namespace) -> Iterator[_Judged]:
     from rig.bench.load import load_bench
     from rig.judging import judge_capture
     from rig.progress import reading_progress
 
-    if plan_file is None:
-        raise InternalError(
-            f"{path} is a capture, so a plan must say what to judge", hint=f"rig judge {path} --plan PLAN"
+    if not path.exists():
+        raise UsageError(
+            f"{path} does not exist", hint="name captures/<set>, a run inside it, or a pcap or pcapng file"
         )
+    if plan_file is None:
+        raise UsageError(f"{path} is a capture, so a plan must say what to judge", hint=f"rig judge {path} --plan PLAN")
     bench = load_bench(bench_path(arguments))
     points = [plan_file.point(arguments.point)] if arguments.point is not None else plan_file.points
-    return [
-        (path, judge_capture(path, plan_file, point, bench, reading_progress(path, sys.stderr)), point.plan.expect)
-        for point in points
-    ]
+    for point in points:
+        yield path, judge_capture(path, plan_file, point, bench, reading_progress(path, sys.stderr)), point
 
 
-def _tell(path: Path, result: PointResult, expect: Expect | None, as_json: bool) -> Verdict:
+def _tell(path: Path, result: PointResult, point: Point | None, as_json: bool) -> Verdict:
     """Print what was found of one run; its verdict."""
     from rig.timing.expectation import outcome
     from rig.timing.rendering import render_check
+    from rig.timing.verdict import Verdict
 
-    settled = outcome(result, expect)
+    settled = outcome(result, point.plan.expect if point is not None else None)
     if as_json:
         sys.stdout.write(result.to_json())
     else:
         print(f"{path}: {result.plan}" + (f"[{result.point}]" if result.point else ""))
-        for check in result.checks:
+        for note in result.notes:
+            print(f"note: {note}")
+        # A run that gave nothing says the same of every check.
+        alike = settled.verdict is Verdict.ERROR and len({check.reason for check in result.checks}) == 1
+        for check in result.checks[: 1 if alike else None]:
             print(render_check(check))
         print(settled.sentence)
     return settled.verdict

@@ -11,7 +11,13 @@ from rig.nightly import options as nightly
 
 
 def add_to(commands: Commands) -> None:
-    command = commands.add("nightly", _nightly, "run all plans unattended and write the morning page", nightly.EXAMPLES)
+    command = commands.add(
+        "nightly",
+        _nightly,
+        "run all plans unattended and write the morning page",
+        nightly.EXAMPLES,
+        keeps_records=True,
+    )
     nightly.add_arguments(command)
     command = commands.add(
         "history", _history, "say since when, on which bench and after what a check fails", history.EXAMPLES

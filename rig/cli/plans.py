@@ -29,6 +29,7 @@ def add_to(commands: Commands) -> None:
         "  rig run testplans/zero-copy-latency.plan.yaml\n"
         "  rig run testplans/ --firmware build/my-app.elf\n"
         "  rig run testplans/copy-vs-zero-copy.plan.yaml --point variant-copy",
+        keeps_records=True,
     )
     plans_argument(command)
     command.add_argument("--firmware", type=Path, metavar="IMAGE", help="flash this .elf, .hex or .bin instead")
@@ -59,6 +60,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from rig.board.image import image_file
     from rig.campaign import Campaign, PlanRuns
     from rig.plan.together import load_plans
     from rig.progress import TextProgress
@@ -67,16 +69,19 @@ def _run(arguments: argparse.Namespace) -> int:
     from rig.timing.rendering import render_check
 
     plans = load_plans(plan_paths(arguments.plans))
+    # All that the command line names is looked up before a bench is opened.
+    named = arguments.point
+    chosen = [(plan, plan.points if named is None else [plan.point(named)]) for plan in plans]
+    firmware = None if arguments.firmware is None else image_file(arguments.firmware)
     done: list[Judged | Compared] = []
     with Campaign(
         bench_path(arguments),
         records(arguments),
         ["rig", *sys.argv[1:]],
         TextProgress(sys.stdout),
-        firmware=arguments.firmware,
+        firmware=firmware,
     ) as campaign:
-        for plan_file in plans:
-            points = [plan_file.point(arguments.point)] if arguments.point is not None else plan_file.points
+        for plan_file, points in chosen:
             runs = PlanRuns(campaign, plan_file, points)
             for point, judged in runs:
                 done.append(judged)

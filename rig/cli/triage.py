@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rig.cli.commands import Commands, bench_option, bench_path
 from rig.cli.exit_codes import OK, exit_code
+from rig.cli.judge import named_plan
 
 
 def add_to(commands: Commands) -> None:
@@ -31,10 +32,10 @@ def add_to(commands: Commands) -> None:
 
 def _triage(arguments: argparse.Namespace) -> int:
     from rig.bench.load import load_bench
-    from rig.plan.load import load_plan
+    from rig.timing.expectation import outcome
     from rig.triage.command import triage
 
-    plan_file = load_plan(arguments.plan) if arguments.plan else None
+    plan_file = named_plan(arguments)
     bench = load_bench(bench_path(arguments)) if plan_file is not None and not arguments.path.is_dir() else None
     done = triage(
         arguments.path,
@@ -44,4 +45,7 @@ def _triage(arguments: argparse.Namespace) -> int:
         against=arguments.against,
         out=arguments.out,
     )
-    return OK if done.case.result is None else exit_code([done.case.result.verdict])
+    result, point = done.case.result, done.case.point
+    if result is None:
+        return OK
+    return exit_code([outcome(result, point.plan.expect if point is not None else None).verdict])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rig.errors import InternalError
+from rig.errors import UsageError
 
 if TYPE_CHECKING:
     from rig.history.series import Bias, Settled, Standing
@@ -28,14 +30,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print rig.history/1 (docs/history.md)")
     parser.add_argument("--records", "--record-dir", dest="record_dir", metavar="DIR", help="Default: captures")
     prune = parser.add_argument_group("prune", "removes captures, never verdicts; failing runs keep theirs longer")
-    prune.add_argument("--older-than", type=float, default=30, metavar="DAYS", help="Default: 30")
-    prune.add_argument("--failing-older-than", type=float, default=180, metavar="DAYS", help="Default: 180")
-    prune.add_argument("--max-size", type=float, metavar="GB", help="oldest go first until the rest fits")
+    prune.add_argument("--older-than", type=amount, default=30, metavar="DAYS", help="Default: 30")
+    prune.add_argument("--failing-older-than", type=amount, default=180, metavar="DAYS", help="Default: 180")
+    prune.add_argument("--max-size", type=amount, metavar="GB", help="oldest go first until the rest fits")
     prune.add_argument("--dry-run", action="store_true", help="say what would go and keep it")
 
 
+def amount(text: str) -> float:
+    """A number that is not negative, as `--older-than` and the like take it."""
+    with contextlib.suppress(ValueError):
+        if 0 <= (number := float(text)) < math.inf:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is no amount; write a number such as 30 or 0.5")
+
+
 def run(arguments: argparse.Namespace, records: Path) -> None:
-    """Answer one question. Raises InternalError when it cannot be answered."""
+    """Answer one question. Raises UsageError for one that names what is not there, else InternalError."""
+    if not records.is_dir():
+        raise UsageError(f"there are no records in {records}", hint="run a plan first, or name a folder: --records DIR")
     if arguments.name == "rebuild":
         return _rebuild(records)
     if arguments.name == "prune":
@@ -52,8 +64,6 @@ def _show(arguments: argparse.Namespace, records: Path) -> None:
     from rig.history.schema import connect
     from rig.history.table import bias_lines, detail, document, overview
 
-    if not records.is_dir():
-        raise InternalError(f"there are no records in {records}", hint="run a plan first, or name a folder: --records")
     _complain(update(records).unread)
     since = parse_since(arguments.since, datetime.now(UTC)) if arguments.since else 0
     with connect(index_path(records)) as connection:
@@ -101,8 +111,6 @@ def _day(settled: Settled) -> int:
 def _rebuild(records: Path) -> None:
     from rig.history.index import index_path, rebuild
 
-    if not records.is_dir():
-        raise InternalError(f"there are no records in {records}", hint="name their folder: --records DIR")
     done = rebuild(records)
     _complain(done.unread)
     print(f"{index_path(records)}: {done.runs} runs")
@@ -115,19 +123,14 @@ def _prune(arguments: argparse.Namespace, records: Path) -> None:
 
     limit = None if arguments.max_size is None else int(arguments.max_size * 1e9)
     found = list(captures(records))
-    gone = chosen(
-        found,
-        time.time_ns() // 1_000_000,
-        days=arguments.older_than,
-        failing_days=arguments.failing_older_than,
-        max_bytes=limit,
-    )
+    now_ms = time.time_ns() // 1_000_000
+    gone = chosen(found, now_ms, days=arguments.older_than, failing_days=arguments.failing_older_than, max_bytes=limit)
     for one in gone:
         print(f"{'would remove' if arguments.dry_run else 'removed'}  {one.size / 1e6:9.1f} MB  {one.run}")
         if not arguments.dry_run:
-            remove(one)
+            remove(one, now_ms)
     freed = sum(one.size for one in gone)
-    print(f"{len(gone)} of {len(found)} captures, {freed / 1e6:.1f} MB; verdicts and logs stay")
+    print(f"captures of {len(gone)} of {len(found)} runs, {freed / 1e6:.1f} MB; verdicts and logs stay")
 
 
 def _complain(unread: Sequence[str]) -> None:

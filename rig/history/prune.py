@@ -1,7 +1,8 @@
 """Retention: captures of old runs go, by age and by size; everything else of a record stays.
 
 What may go is named here and nowhere else. Verdicts, run.json, plan, bench file, console and event logs are small and
-are what history and re-reading need; the capture can be megabytes a minute.
+are what history and re-reading need; a capture, and the annotated copies of it that triage makes, can be megabytes a
+minute.
 """
 
 from __future__ import annotations
@@ -9,36 +10,37 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from rig.errors import InternalError
 from rig.history.rows import read_run
-from rig.record import load_run, runs_of
+from rig.record import load_run, runs_of, to_json, write_atomic
 
-LARGE: Final = ("capture.pcapng", "annotated.pcapng")
-"""The only files that are ever removed."""
+NOTE: Final = "pruned.json"
+"""In the run's folder: `pruned_utc`, and `removed`, the sizes of what was there."""
 
 
 @dataclass(frozen=True)
 class Capture:
-    """The captures of one run. keep: it is not green, so it is kept longer."""
+    """The captures of one run: its own, and those in its triage folder. keep: it is not green, so it is kept longer."""
 
     run: Path
     started_ms: int
+    files: tuple[Path, ...]
     size: int
     keep: bool
 
 
 def captures(records: Path) -> Iterator[Capture]:
     """All runs that still have captures and are over; those without readable verdicts count as failing."""
-    for directory in sorted(records.iterdir()) if records.is_dir() else ():
+    for directory in sorted(records.iterdir()):
         if not (directory / "set.json").is_file():
             continue
         for run in runs_of(directory):
-            size = sum((run / name).stat().st_size for name in LARGE if (run / name).is_file())
-            if not size:
+            files = tuple(_large(run))
+            if not files:
                 continue
             try:
                 info = load_run(run)
@@ -46,7 +48,14 @@ def captures(records: Path) -> Iterator[Capture]:
             except (InternalError, ValueError):
                 continue  # nobody can say how old it is
             if info.outcome != "running":
-                yield Capture(run, started_ms, size, _failing(run))
+                yield Capture(run, started_ms, files, sum(path.stat().st_size for path in files), _failing(run))
+
+
+def _large(run: Path) -> Iterator[Path]:
+    """The only files that are ever removed."""
+    if (run / "capture.pcapng").is_file():
+        yield run / "capture.pcapng"
+    yield from sorted(path for path in run.with_name(f"{run.name}.triage").glob("*.pcapng") if path.is_file())
 
 
 def chosen(
@@ -63,19 +72,24 @@ def chosen(
     return gone
 
 
-def remove(capture: Capture) -> None:
+def remove(capture: Capture, now_ms: int) -> None:
     """Take the captures of a run away and leave a note in their place, so that nobody searches for them."""
-    removed = {}
-    for name in LARGE:
-        path = capture.run / name
-        if path.is_file():
-            removed[name] = path.stat().st_size
+    removed = {str(path.relative_to(capture.run.parent)): path.stat().st_size for path in capture.files}
+    at = f"{datetime.fromtimestamp(now_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    write_atomic(capture.run / NOTE, to_json({"pruned_utc": at, "removed": removed}))
     try:
-        (capture.run / "pruned.json").write_text(json.dumps({"removed": removed}) + "\n")
-        for name in removed:
-            (capture.run / name).unlink()
+        for path in capture.files:
+            path.unlink()
     except OSError as error:
         raise InternalError(f"cannot remove the captures of {capture.run}: {error.strerror}") from error
+
+
+def pruned_on(run: Path) -> str | None:
+    """The day on which a run's captures were removed, `2026-01-31`; None where no note says so."""
+    try:
+        return str(json.loads((run / NOTE).read_bytes())["pruned_utc"])[:10]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _failing(run: Path) -> bool:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
-from rig.errors import InternalError
+from rig.errors import UsageError
 from rig.history.drift import may_drift
 from rig.history.series import Key, Result, Settled, Standing, settle, standing
 
 DEPTH: Final = 60
-"""Results per series that a question looks at. The start of an older streak is looked up on its own."""
+"""Sets per series that a question looks at. The start of an older streak is looked up on its own."""
 
-_RESULT = """
-    SELECT r.started_ms, u.set_id, u.folder, u.attempt, r.state, r.verdict, r.n, r.figure, r.value, r.bound, r.falling,
-           coalesce(r.reason, ''), coalesce(u.error, ''), coalesce(u.firmware, ''), coalesce(u.build, ''),
-           coalesce(u.commit_id, ''), u.plan_hash
-    FROM results r JOIN runs u ON u.id = r.run
+_COLUMNS: Final = """r.started_ms, u.set_id, u.folder, u.attempt, r.state, r.verdict, r.n, r.figure, r.value, r.bound,
+    r.falling, coalesce(r.reason, ''), coalesce(u.error, ''), coalesce(u.firmware, ''), coalesce(u.build, ''),
+    coalesce(u.commit_id, ''), u.plan_hash"""
+_SERIES: Final = """FROM results r JOIN runs u ON u.id = r.run
     WHERE r.check_id = ? AND r.bench_id = ? AND r.started_ms >= ? AND r.started_ms < ?
-"""
+    AND (? IS NULL OR u.origin = ?)"""
+_Series: TypeAlias = tuple[int, int, int, int, str | None, str | None]
+"""What `_SERIES` asks for."""
+_NEWEST_FIRST: Final = "ORDER BY r.started_ms DESC, r.run DESC"
 FOREVER: Final = 2**62
 
 
@@ -29,7 +31,7 @@ def find_series(
 ) -> list[tuple[int, int, Key]]:
     """(check id, bench id, key) of every series. name: of a plan, a check, or `plan[point]::check`; None for all.
 
-    Raises InternalError when nothing has that name, with names that exist.
+    Raises UsageError when nothing has that name, with names that exist.
     """
     rows = connection.execute(
         "SELECT c.id, b.id, c.plan, c.point, c.name, b.name FROM checks c, benches b WHERE EXISTS"
@@ -43,7 +45,7 @@ def find_series(
         named = [one for one in found if wanted in _names(one[2])]
         if not named:
             known = sorted({key.plan for *_, key in found} | {key.check for *_, key in found})
-            raise InternalError(
+            raise UsageError(
                 f"no check or plan {name!r} in the history" + (f" of bench {bench!r}" if bench else ""),
                 hint=f"there are {', '.join(known[:12])}{' and more' if len(known) > 12 else ''}"
                 if known
@@ -68,14 +70,18 @@ def results(
     depth: int = DEPTH,
     origin: str | None = None,
 ) -> list[Settled]:
-    """The last `depth` results of a series, settled by set, oldest first. origin: only of sets made so."""
-    asked: list[int | str] = [check, bench, since_ms, until_ms]
-    only = ""
-    if origin is not None:
-        only = " AND u.origin = ?"
-        asked.append(origin)
-    rows = connection.execute(f"{_RESULT}{only} ORDER BY r.started_ms DESC, r.run DESC LIMIT {depth}", asked)
-    return settle(map(Result._make, rows))
+    """The last `depth` sets of a series, each whole, oldest first. origin: only of sets made so."""
+    series = (check, bench, since_ms, until_ms, origin, origin)
+    found: list[Result] = []
+    sets: set[str] = set()
+    for one in map(Result._make, connection.execute(f"SELECT {_COLUMNS} {_SERIES} {_NEWEST_FIRST}", series)):
+        if one.set_id in sets or len(sets) < depth:
+            sets.add(one.set_id)
+            found.append(one)
+        # Sets may overlap. Ids begin with the time at which their set did, so nothing of these lies further back.
+        elif f"{datetime.fromtimestamp(one.started_ms / 1000, UTC):%Y%m%dT%H%M%SZ}" < min(sets):
+            break
+    return settle(found)
 
 
 def standings(
@@ -90,61 +96,68 @@ def standings(
 ) -> Iterator[Standing]:
     """Where every series stands, in the order of the names.
 
-    brief: of a series that has been green and steady all the time, only the last result is read.
+    brief: of a series that has been green and steady all the time, only the last set is read.
     """
     for check, bench_id, key in find_series(connection, name, bench):
-        depth = 1 if brief and _quiet(connection, check, bench_id, since_ms, until_ms) else DEPTH
+        series = (check, bench_id, since_ms, until_ms, origin, origin)
+        depth = 1 if brief and _quiet(connection, series) else DEPTH
         settled = results(connection, check, bench_id, since_ms=since_ms, until_ms=until_ms, depth=depth, origin=origin)
         if not settled:
             continue
         found = standing(key, settled)
-        if found.since is not None and found.last_good is None and since_ms == 0:
+        if found.since is not None and found.last_good is None and since_ms == 0 and len(settled) == DEPTH:
             # Red for as long as we have looked: find where that began.
-            begun = _streak_begins(connection, check, bench_id, found.since.result.started_ms)
-            if begun < found.since.result.started_ms:
-                edge = results(connection, check, bench_id, until_ms=begun + 1, depth=2, origin=origin)
-                found = standing(key, [*edge, *settled])
+            found = standing(key, [*_edge(connection, series, settled), *settled])
         yield found
 
 
-def _quiet(connection: sqlite3.Connection, check: int, bench: int, since_ms: int, until_ms: int) -> bool:
-    """Whether there is nothing but green that cannot be drifting, in one pass inside SQLite."""
-    bad, least, most, lowest, highest, falling = connection.execute(
-        "SELECT sum(state <> 'green'), min(value), max(value), min(bound), max(bound), max(falling)"
-        " FROM (SELECT state, value, bound, falling FROM results"
-        " WHERE check_id = ? AND bench_id = ? AND started_ms >= ? AND started_ms < ?"
-        f" ORDER BY started_ms DESC LIMIT {DEPTH})",
-        (check, bench, since_ms, until_ms),
-    ).fetchone()
-    if bad:
-        return False
+def _quiet(connection: sqlite3.Connection, series: _Series) -> bool:
+    """Whether the last sets, or more, are nothing but green that cannot be drifting; worked out inside SQLite."""
+    rows = DEPTH
+    while True:
+        count, sets, bad, least, most, lowest, highest, falling = connection.execute(
+            "SELECT count(*), count(DISTINCT set_id), sum(state <> 'green'), min(value), max(value), min(bound),"
+            f" max(bound), max(falling) FROM (SELECT u.set_id, r.state, r.value, r.bound, r.falling {_SERIES}"
+            f" {_NEWEST_FIRST} LIMIT {rows})",
+            series,
+        ).fetchone()
+        if bad:
+            return False
+        if sets >= DEPTH or count < rows:
+            break
+        rows *= 8  # a set may have many runs
     if lowest is None or least is None:
         return True
     return not may_drift(least, most, highest if falling else lowest, falling=bool(falling))
 
 
-def _streak_begins(connection: sqlite3.Connection, check: int, bench: int, before_ms: int) -> int:
-    green = connection.execute(
-        "SELECT max(started_ms) FROM results"
-        " WHERE check_id = ? AND bench_id = ? AND started_ms < ? AND state = 'green'",
-        (check, bench, before_ms),
-    ).fetchone()[0]
-    first = connection.execute(
-        "SELECT min(started_ms) FROM results WHERE check_id = ? AND bench_id = ? AND started_ms > ? AND state = 'red'",
-        (check, bench, green or 0),
-    ).fetchone()[0]
-    return int(first)
+def _edge(connection: sqlite3.Connection, series: _Series, settled: Sequence[Settled]) -> list[Settled]:
+    """Of the sets before `settled`: the last green one, and the first red one since."""
+    known = {one.result.set_id for one in settled}
+    green = red = None
+    for set_id, reds, greens in connection.execute(
+        f"SELECT u.set_id, sum(r.state = 'red'), sum(r.state = 'green') {_SERIES}"
+        " GROUP BY u.set_id ORDER BY min(r.started_ms)",
+        series,
+    ):
+        if set_id in known:
+            continue
+        if reds:
+            red = red or set_id
+        elif greens:
+            green, red = set_id, None
+    rows = connection.execute(f"SELECT {_COLUMNS} {_SERIES} AND u.set_id IN (?, ?)", (*series, green, red))
+    return settle(map(Result._make, rows))
 
 
 def parse_since(text: str, now: datetime) -> int:
-    """`30d`, `12h` or an ISO date (UTC) as ms since 1970; raises InternalError for anything else."""
+    """`30d`, `12h` or an ISO date (UTC) as ms since 1970; raises UsageError for anything else."""
     number, unit = text[:-1], text[-1:]
-    if number.isdecimal() and unit in ("d", "h"):
-        return int(
-            (now - timedelta(**{"d": {"days": int(number)}, "h": {"hours": int(number)}}[unit])).timestamp() * 1000
-        )
     try:
-        given = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise InternalError(f"{text!r} is no time", hint="write 30d, 12h or a date such as 2026-01-31") from error
+        if number.isdecimal() and unit in ("d", "h"):
+            given = now - timedelta(hours=int(number) * (24 if unit == "d" else 1))
+        else:
+            given = datetime.fromisoformat(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{text!r} is no time to begin at", hint="write 30d, 12h or a date, 2026-01-31") from error
     return int((given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp() * 1000)

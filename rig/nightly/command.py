@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rig.bench.lease import state_folder
-from rig.errors import InternalError
+from rig.errors import InternalError, UsageError
 from rig.nightly.journal import COMPARISONS, Job, Journal, Night, Order, Unfinished, read_journal
 from rig.nightly.night import BenchPlace, Running, all_jobs, settled_verdict
 from rig.nightly.quarantine import NAME as QUARANTINE
@@ -156,6 +156,8 @@ def morning_of(records: Path, directory: Path | None, until: datetime | None = N
 
 
 def _report(records: Path) -> int:
+    if not records.is_dir():
+        raise UsageError(f"there are no records in {records}", hint="name the folder of the nights: --record-dir DIR")
     now = datetime.now(UTC)
     recent = [path.parent for path in records.glob("*/nightly.jsonl")]
     begun = {path: read_journal(path) for path in sorted(recent)[-20:]}
@@ -226,7 +228,7 @@ def _places(order: Order) -> list[BenchPlace]:
     names = [place.name for place in places]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InternalError(f"--bench names {', '.join(twice)} twice", hint="use --parallel for more emulated ones")
+        raise UsageError(f"--bench names {', '.join(twice)} twice", hint="use --parallel for more emulated ones")
     return places
 
 

@@ -31,6 +31,7 @@ TABLE: Final = (
     Rule("ERROR", "budget", 2, "a run that hangs may not hang again"),
     Rule("ERROR", "plan", 1, "a faulty plan stays faulty"),
     Rule("INCONCLUSIVE", "capture-drops", 3, "the recorder was not scheduled in time"),
+    Rule("INCONCLUSIVE", "nic-drops", 3, "the NIC was not served in time"),
     Rule("INCONCLUSIVE", "capture-loss", 3, "the recorder was not scheduled in time"),
     Rule("INCONCLUSIVE", "recording-unsound", 3, "the recorder ended early"),
     Rule("INCONCLUSIVE", "cut-file", 3, "the recorder ended early"),

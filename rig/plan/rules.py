@@ -38,10 +38,12 @@ ALIVE = "alive"
 """The implicit check of every run: the board boots after flashing and stays up."""
 
 LINK_RELAY = "link-relay"
+POWER_SWITCH = "power-switch"
+CAPTURE_POINTS = ("inline", "mirror", "tap")
 CAPABILITIES = {
     LINK_RELAY: "a relay in the link can impose delay, jitter, loss, duplication, reordering and rate",
     "link-switch": "the cable between board and bench can be unplugged",
-    "power-switch": "the rig can switch the board's power",
+    POWER_SWITCH: "the rig can switch the board's power",
     "inline": "the bench can capture in the link itself",
     "mirror": "the bench can capture at a mirror port",
     "tap": "the bench can capture with one interface per direction",

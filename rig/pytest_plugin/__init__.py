@@ -5,6 +5,7 @@
     runs.py         the runs that the items of a plan share
     fixtures.py     bench, board, jetson, capture, record_dir
     verdicts.py     what goes wrong → pytest's outcomes, JUnit's failure and error, the property `verdict`
+    ending.py       the end of a session, which an interrupt brings about early
     reporting.py    the live line, the table at the end
     workers.py      pytest-xdist: each worker has its own bench, and an end reaches them all
     scheduler.py    pytest-xdist: a run, or a plan that is one experiment, stays on one worker
@@ -23,6 +24,7 @@ from rig.pytest_plugin.workers import Workers, become_worker, worker_count
 
 pytest_plugins = (
     "rig.pytest_plugin.collection",
+    "rig.pytest_plugin.ending",
     "rig.pytest_plugin.fixtures",
     "rig.pytest_plugin.reporting",
     "rig.pytest_plugin.verdicts",
@@ -66,12 +68,6 @@ def pytest_configure(config: pytest.Config) -> None:
         workers = Workers(benches, invocation.set_id)
         invocation.on_further_interrupt = workers.hurry
         config.pluginmanager.register(workers, "rig-workers")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    # Before a worker of pytest-xdist says that it has finished: from then on it may be ended at any moment.
-    session.config.stash[INVOCATION].close()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

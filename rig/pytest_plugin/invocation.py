@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rig.board.image import IMAGES
 from rig.errors import BenchError, Fault
 from rig.interrupts import ENDINGS, interrupt
 from rig.record import new_set_id
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from rig.plan.together import PlanNames
 
 INVOCATION = pytest.StashKey["Invocation"]()
-IMAGES = (".elf", ".hex", ".bin")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Invocation:
         self._config = config
         self._campaign: Campaign | None = None
         self._handlers: dict[int, Any] = {}
-        self._interrupted = self._running = False
+        self._interrupted = self._interruptible = False
         self.on_further_interrupt: Callable[[], None] = lambda: None
         given: dict[str, Any] | None = getattr(config, "workerinput", {}).get("rig")
         self.bench: BenchChoice | None = BenchChoice(given["bench"], given["instance"]) if given else None
@@ -108,13 +108,13 @@ class Invocation:
             self._campaign.close()
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Around a run, whose teardown a second interrupt may cut short."""
-        self._running = True
+    def interruptible(self) -> Iterator[None]:
+        """Around tests and their teardown: every interrupt has its effect there, not only the first one."""
+        self._interruptible = True
         try:
             yield
         finally:
-            self._running = False
+            self._interruptible = False
 
     def take_signals(self) -> None:
         """pytest tears down on KeyboardInterrupt only; CI cancels with SIGTERM, a lost terminal sends SIGHUP."""
@@ -125,8 +125,8 @@ class Invocation:
                 self._handlers[signum] = signal.signal(signum, self._interrupt)
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
-        # A further interrupt shortens the teardown of a run. Between pytest's own last steps it would only break them.
-        if not self._interrupted or self._running:
+        # A further interrupt cuts a teardown short. Between pytest's own last steps it would only break them.
+        if not self._interrupted or self._interruptible:
             self._interrupted = True
             interrupt(signum, frame)
         self.on_further_interrupt()

@@ -57,14 +57,12 @@ class SharedRuns:
     def _until_over(self, names: Collection[str], item: PlanItem) -> PlanRuns:
         from rig.summary import row_of
 
-        invocation = self._config.stash[INVOCATION]
         progress = progress_of(self._config)
         runs = self._runs or self._begin(item)
         while (point := runs.upcoming(names)) is not None:
             progress.lines = []
             try:
-                with invocation.running():
-                    judged = runs.make(point)
+                judged = runs.make(point)
             except Exception as error:  # noqa: BLE001 - raised for each item that needs this point
                 self._broken[point.name] = error
                 continue

@@ -7,7 +7,7 @@ shown without a traceback.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
 import pytest
@@ -19,6 +19,7 @@ from rig.summary import Row
 _VERDICT = pytest.StashKey[str]()
 _REASON = pytest.StashKey[str]()
 """Both of an item that used the bench, once it is not simply passing: the first that went wrong."""
+_INTERRUPTED = pytest.StashKey[bool]()
 
 
 class InconclusiveError(Exception):
@@ -38,28 +39,57 @@ def uses_bench(item: pytest.Item) -> bool:
 
 
 def verdict_so_far(item: pytest.Item) -> str:
-    """PASS until something has gone wrong."""
+    """PASS until something has gone wrong; an interrupted test has shown nothing."""
     return item.stash.get(_VERDICT, "PASS")
+
+
+def outcome_so_far(item: pytest.Item) -> str:
+    """`completed` or `interrupted`, as in run.json."""
+    return "interrupted" if item.stash.get(_INTERRUPTED, False) else "completed"
+
+
+def expected(error: BaseException) -> tuple[str, str] | None:
+    """Verdict and sentence of what can go wrong on a bench; None for anything else."""
+    from rig.board.report import BootFailure
+
+    if isinstance(error, RigError):
+        return "ERROR", str(error)
+    if isinstance(error, InconclusiveError):
+        return "INCONCLUSIVE", str(error)
+    if isinstance(error, BootFailure):
+        return "FAIL", f"alive: {error}"
+    return None
+
+
+def single_errors(error: BaseException) -> Iterator[BaseException]:
+    """Those of a group, such as of several fixtures that could not be torn down, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from single_errors(one)
+    else:
+        yield error
 
 
 def _translated(item: pytest.Item) -> Generator[None, Any, Any]:
     if not uses_bench(item):
         return (yield)
-    from rig.board.report import BootFailure
-
     try:
         return (yield)
-    except RigError as error:
-        _fail(item, "ERROR", str(error))
-    except InconclusiveError as error:
-        _fail(item, "INCONCLUSIVE", str(error))
-    except BootFailure as failure:
-        _fail(item, "FAIL", f"alive: {failure}")
-
-
-def _fail(item: pytest.Item, verdict: str, text: str) -> NoReturn:
-    item.stash.setdefault(_VERDICT, verdict)
-    pytest.fail(f"{verdict} {text}", pytrace=False)
+    except BaseException as error:
+        ones = list(single_errors(error))
+        for one in ones:
+            if isinstance(one, KeyboardInterrupt | pytest.exit.Exception):
+                item.stash[_INTERRUPTED] = True
+                item.stash.setdefault(_VERDICT, "INCONCLUSIVE")
+                raise one  # noqa: B904 - not of the group that it may be in, which pytest would take for a failure
+        told = [expected(one) for one in ones]
+        if None in told:
+            raise
+        # In the order in which verdicts are summed up.
+        said = sorted(filter(None, told), key=lambda one: ("FAIL", "ERROR", "INCONCLUSIVE").index(one[0]))
+        item.stash.setdefault(_VERDICT, said[0][0])
+        # Without `from None` the error would be shown a second time, in front and with its traceback.
+        raise pytest.fail.Exception("\n".join(map(" ".join, said)), pytrace=False) from None
 
 
 @pytest.hookimpl(wrapper=True)

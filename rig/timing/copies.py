@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rig.timing.flows import Packets
+from rig.timing.table import FrameTable
 
 AT_ONCE_NS: Final = 200_000
 """A copy comes within this time."""
@@ -23,28 +24,27 @@ _NEARLY_ALL: Final = 0.8
 
 
 class Copies(NamedTuple):
-    """found: packets that repeat another; looked_at: of so many."""
+    """row i8: rows that repeat another; looked_at: of so many."""
 
-    found: int
+    row: NDArray[np.int64]
     looked_at: int
 
 
-def shown_twice(packets: Packets) -> Copies | None:
-    """The copies in a flow of which nearly every packet comes again at once, octet for octet; else None.
+def shown_twice(table: FrameTable, row: NDArray[np.int64]) -> Copies | None:
+    """The copies among rows of which nearly every one comes again at once in its flow, octet for octet; else None.
 
-    Looks at the first 2,000 measured packets, by what the file holds of them.
+    Looks at the first 2,000 of them, by what the file holds of each.
     """
-    table = packets.table
     latest: dict[tuple[int, bytes], int] = {}
-    found = 0
-    positions = np.flatnonzero(packets.measured)[:_LOOKED_AT].tolist()
-    for position in positions:
-        row = packets.row[position]
-        begin, held = int(table.payload_off[row]), int(min(table.payload_cap[row], table.payload_len[row]))
-        key = int(packets.sender[position]), bytes(table.data[max(0, begin - _HEADERS) : begin + held])
-        time_ns = int(packets.time_ns[position])
-        found += key in latest and time_ns - latest[key] <= AT_ONCE_NS
+    found = []
+    looked_at = row[:_LOOKED_AT].tolist()
+    for at in looked_at:
+        begin, held = int(table.payload_off[at]), int(min(table.payload_cap[at], table.payload_len[at]))
+        key = int(table.flow[at]), bytes(table.data[max(0, begin - _HEADERS) : begin + held])
+        time_ns = int(table.time_ns[at])
+        if key in latest and time_ns - latest[key] <= AT_ONCE_NS:
+            found.append(at)
         latest[key] = time_ns
-    if found < max(_LEAST, _NEARLY_ALL * (len(positions) - found)):
+    if len(found) < max(_LEAST, _NEARLY_ALL * (len(looked_at) - len(found))):
         return None
-    return Copies(found, len(positions))
+    return Copies(np.array(found, np.int64), len(looked_at))

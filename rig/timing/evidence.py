@@ -106,7 +106,9 @@ class Finding:
 class Subject:
     """A check as the gate sees it. metric: its key. sides: who sends the packets that it times. counted: it compares
     with a counter of the sender. cut: token headers of its flows that the snaplen cut. on_wire: the capture takes part
-    in what it measures. takes_copies: those of its flows in which it cannot tell a copy from a packet."""
+    in what it measures. takes_copies: those of its flows in which it cannot tell a copy from a packet. counts_packets:
+    those whose packets it counts, or times one by one. meets: those and the flows of their responses. systems:
+    operating systems of the hosts that stamped its packets, as far as the file tells."""
 
     name: str
     metric: str
@@ -115,6 +117,9 @@ class Subject:
     cut: int = 0
     on_wire: bool = True
     takes_copies: tuple[str, ...] = ()
+    counts_packets: tuple[str, ...] = ()
+    meets: tuple[str, ...] = ()
+    systems: tuple[str, ...] = ()
 
 
 def doubt_about(check: str, findings: Iterable[Finding]) -> Doubt:

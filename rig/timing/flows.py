@@ -29,7 +29,8 @@ class Packets:
     fragment; sender i4: index of the flow key, which tells senders apart. tokens: aligned with the rest, None where
     the selector names no protocol. source: the end that sends it (`board`, `jetson`, …). set_aside: reason → how many
     rows of the window were picked by the selector but are not packets of the flow. cut: how many of them only because
-    the capture cut them. key: what `match: key` compares, where the flow has one.
+    the capture cut them. key: what `match: key` compares, where the flow has one. filtered: by a display
+    filter.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Packets:
     set_aside: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0
     key: Keys | None = None
+    filtered: bool = False
 
     def __len__(self) -> int:
         return len(self.row)
@@ -114,7 +116,7 @@ class Stream:
             space = np.unique(boot, return_inverse=True)[1].astype(np.int64)
             order, single = np.argsort(space, kind="stable"), False
         extended = np.empty(count, np.int64)
-        extended[order] = _unwrap(tokens.sequence[order], space[order], tokens.sequence_bits)
+        extended[order] = unwrap(tokens.sequence[order], space[order], tokens.sequence_bits)
 
         keys = [key for key in (tokens.content, extended, space) if key.any()] or [extended]
         by_number = np.lexsort(keys) if len(keys) > 1 else np.argsort(keys[0], kind="stable")
@@ -130,7 +132,7 @@ class Stream:
         return cls(space, extended, first_copy, original, order, single)
 
 
-def _unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+def unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
     """Sum up the signed steps from arrival to arrival; `space` is sorted, each begins anew."""
     if not len(sequence):
         return np.empty(0, np.int64)
@@ -170,9 +172,8 @@ class Selection:
     def packets(self, name: str, flow: Flow) -> Packets:
         """The packets of one flow."""
         rows = self.rows(flow)
-        source = self._end(flow.src)
         if flow.protocol is None:
-            return self._pack(name, rows, None, source, {}, 0, flow.key)
+            return self._pack(name, flow, rows, None, {}, 0)
         if flow.protocol == "token-v1":
             decoded = decode_v1(self.table, rows)
             tokens, reason = decoded.tokens, decoded.reason
@@ -190,7 +191,7 @@ class Selection:
         set_aside["error reply"] = int(np.count_nonzero(is_error & in_window))
         kept = tokens.take(~is_error) if is_error.any() else tokens
         cut = int(np.count_nonzero(measured & (reason == CUT)))
-        return self._pack(name, kept.row, kept, source, {text: n for text, n in set_aside.items() if n}, cut, flow.key)
+        return self._pack(name, flow, kept.row, kept, {text: n for text, n in set_aside.items() if n}, cut)
 
     def between(self, src: str, dst: str) -> NDArray[np.bool_]:
         """Mask over `v2.tokens`: those from one named end to the other, sentinels left out (for the ledger)."""
@@ -201,12 +202,11 @@ class Selection:
     def _pack(
         self,
         name: str,
+        flow: Flow,
         rows: NDArray[np.int64],
         tokens: Tokens | None,
-        source: str,
         set_aside: Mapping[str, int],
         cut: int,
-        key: Key | None,
     ) -> Packets:
         time_ns = self.table.time_ns[rows]
         return Packets(
@@ -218,10 +218,11 @@ class Selection:
             measured=self.window.contains(time_ns),
             tokens=tokens,
             table=self.table,
-            source=source,
+            source=self._end(flow.src),
             set_aside=set_aside,
             cut=cut,
-            key=None if key is None else self._keys(key, rows),
+            key=None if flow.key is None else self._keys(flow.key, rows),
+            filtered=flow.filter is not None,
         )
 
     def _keys(self, key: Key, rows: NDArray[np.int64]) -> Keys:

@@ -11,6 +11,7 @@ from rig.plan.units import format_ns
 from rig.timing.copies import AT_ONCE_NS, Copies
 from rig.timing.evidence import Evidence, Finding, Ledger, Seen, Subject
 from rig.timing.limits import Doubt
+from rig.timing.merged import LONGEST_JUMBO, Merged
 from rig.timing.table import ReaderFinding
 from rig.timing.window import Window
 
@@ -46,12 +47,13 @@ def gate(
     expected: tuple[str, int] = ("jetson", 0),
     file_drops: int = 0,
     copied: Mapping[str, Copies] = MappingProxyType({}),
+    merged: Mapping[str, Merged] = MappingProxyType({}),
 ) -> tuple[Finding, ...]:
     """All findings about a run, in a fixed order.
 
     overrun: share of sends that may be late (open load). expected: who begins the plan's exchanges, `jetson` (requests)
     or `board` (pushes), and with how many datagrams. file_drops: what the capture file itself says was dropped. copied:
-    flow → the copies in it, of flows that are in the capture twice.
+    flow → the copies in it, of flows that are in the capture twice. merged: flow → its frames that are several packets.
     """
     known = {place: count for place, count in evidence.drops.items() if count > 0}
     if file_drops > sum(known.values()):  # else the recorder has told of the same frames already
@@ -60,6 +62,7 @@ def gate(
     return (
         *_gate(evidence, reader, window, seen, every, e_ns, overrun, expected),
         *_of_the_copies(copied, every),
+        *_of_the_merged(merged, every),
     )
 
 
@@ -81,6 +84,7 @@ def _gate(
     counted = tuple(subject.name for subject in subjects if subject.counted)
 
     yield from _of_the_file(reader, every, absence, clock, e_ns)
+    yield from _of_the_clocks(wired)
     yield from _of_the_recording(evidence, every, absence, clock, copies, e_ns)
     for subject in subjects:
         if subject.cut:
@@ -112,6 +116,22 @@ def _of_the_file(
             yield Finding(kind, "capture", detail, every, clock, ANYTHING)
         elif kind not in _DROPS:  # drops are judged by their number, below; the rest voids nothing by itself
             yield Finding(kind, "capture", detail)
+
+
+def _of_the_clocks(wired: tuple[Subject, ...]) -> Iterator[Finding]:
+    for subject in wired:
+        timed = subject.metric in _BY_CLOCK
+        if len(subject.systems) > 1 and (timed or subject.metric == "loss"):
+            yield Finding(
+                "several-clocks",
+                "capture",
+                f"the packets of check `{subject.name}` were stamped on {len(subject.systems)} hosts "
+                f"({', '.join(subject.systems)}), and nobody knows how far their clocks are apart; judge the capture "
+                "of one host",
+                (subject.name,),
+                (subject.name,) if timed else (),
+                ANYTHING,
+            )
 
 
 def _of_the_recording(
@@ -171,12 +191,29 @@ def _of_the_copies(copied: Mapping[str, Copies], subjects: tuple[Subject, ...]) 
         yield Finding(
             "frames-twice",
             "capture",
-            f"flow `{flow}` is in the capture more than once: {copies.found} of {copies.looked_at} packets looked at "
-            f"repeat another, headers and all, within {format_ns(AT_ONCE_NS)}; judge the file without them, which "
+            f"flow `{flow}` is in the capture more than once: {len(copies.row)} of {copies.looked_at} packets looked "
+            f"at repeat another, headers and all, within {format_ns(AT_ONCE_NS)}; judge the file without them, which "
             "`editcap -w 0.0002 IN OUT` writes",
             misled,
             misled,
             ANYTHING,
+        )
+
+
+def _of_the_merged(merged: Mapping[str, Merged], subjects: tuple[Subject, ...]) -> Iterator[Finding]:
+    """What is merged hides packets: what is counted is wrong, and a response that is hidden looks lost or late."""
+    wired = tuple(subject for subject in subjects if subject.on_wire)
+    for flow, (frames, of, longest) in merged.items():
+        perhaps = "; a link with jumbo frames would look the same" if longest <= LONGEST_JUMBO else ""
+        yield Finding(
+            "frames-merged",
+            "capture",
+            f"{frames} of {of} frames of flow `{flow}` are longer than an Ethernet frame (the longest: {longest} "
+            "bytes): the capturing host joined packets (GRO, LRO) or was yet to cut them (TSO, GSO); capture again "
+            f"after `ethtool -K IFACE gro off lro off gso off tso off`, or outside of that host{perhaps}",
+            tuple(subject.name for subject in wired if flow in subject.counts_packets),
+            tuple(subject.name for subject in wired if flow in subject.meets and subject.metric in _BY_ABSENCE),
+            UNKNOWN,
         )
 
 

@@ -19,11 +19,12 @@ from rig.timing.flows import Dissected, Selection
 from rig.timing.gate import gate
 from rig.timing.limit_judge import judge_limit
 from rig.timing.limits import ENOUGH, Doubt, LimitResult, LimitSpec, Setting
+from rig.timing.merged import merged_frames
 from rig.timing.metrics import measure, metric_of
 from rig.timing.metrics.measurement import INFINITE_NS, Decoding, Measurement, Scene
 from rig.timing.observed import Run, observe
 from rig.timing.statistics import figures, percentile_of, summarise
-from rig.timing.table import FrameTable
+from rig.timing.table import FrameTable, interfaces_of
 from rig.timing.verdict import CheckResult, PointResult, Verdict, Violation, worst
 
 ALIVE = "alive"
@@ -61,18 +62,21 @@ def judge(
         run.selection.window,
         run.seen,
         [_subject(name, check, run.scene) for name, check in point_plan.checks.items()],
-        e_ns=e_ns,
+        e_ns=run.e_ns,
         overrun=load.overrun if load else None,
         expected=_expected(point_plan),
         file_drops=sum(max(0, interface.dropped) for interface in table.interfaces),
         copied={
             name: copies
             for name, flow in run.scene.packets.items()
-            if flow.tokens is None and (copies := shown_twice(flow)) is not None
+            if flow.tokens is None and (copies := shown_twice(table, flow.row[flow.measured])) is not None
+        },
+        merged={
+            name: merged for name, flow in run.scene.packets.items() if (merged := merged_frames(flow)) is not None
         },
     )
     checks = [
-        _judge_check(name, check, limits.get(name, ()), point_plan, run, findings, e_ns)
+        _judge_check(name, check, limits.get(name, ()), point_plan, run, findings)
         for name, check in point_plan.checks.items()
     ]
     alive = _judge_alive(evidence, run.seen)
@@ -83,7 +87,7 @@ def judge(
         plan=point_plan.plan,
         point=point,
         profile=profile,
-        e_ns=e_ns,
+        e_ns=run.e_ns,
         verdict=worst(result.verdict for result in checks),
         checks=tuple(checks),
         findings=findings,
@@ -119,6 +123,10 @@ def _expected(plan: Plan) -> tuple[str, int]:
 def _subject(name: str, check: Check, scene: Scene) -> Subject:
     metric, model = metric_of(check)
     flows = _flows_of(model)
+    packets = [scene.packets[flow] for flow in flows]
+    stamped = interfaces_of(packets[0].table, *(each.row for each in packets)) if packets else []
+    # Bytes add up to the same, whichever frames they stand in.
+    any_frames = metric == "throughput" and model.layer == "payload" and model.per is None
     return Subject(
         name=name,
         metric=metric,
@@ -127,6 +135,9 @@ def _subject(name: str, check: Check, scene: Scene) -> Subject:
         counted=metric == "loss" and getattr(model, "answered_by", None) is None,
         cut=sum(scene.packets[flow].cut for flow in flows),
         takes_copies=() if getattr(model, "match", None) == "key" else tuple(flows),
+        counts_packets=() if any_frames else tuple(_flows_of(model, ("request", "of"))),
+        meets=() if any_frames else tuple(flows),
+        systems=tuple(dict.fromkeys(interface.system for interface in stamped if interface.system)),
     )
 
 
@@ -137,7 +148,6 @@ def _judge_check(
     plan: Plan,
     run: Run,
     findings: tuple[Finding, ...],
-    e_ns: int,
 ) -> CheckResult:
     metric, model = metric_of(check)
     measured = measure(check, run.scene)
@@ -147,7 +157,7 @@ def _judge_check(
         named = {percentile_of(spec.key) for spec in limits if spec.key.startswith("p") and spec.key != "packets"}
         summary = summarise(measured.value_ns, sorted({*_ALWAYS, *named}), confidence)
         compared = figures(measured.value_ns, [each.statistic for each in plan.comparisons.values() if each.of == name])
-    setting = Setting(e_ns, confidence, check.proof)
+    setting = Setting(run.e_ns, confidence, check.proof)
     doubt = _doubt(metric, doubt_about(name, findings))
     results = tuple(result for spec in limits for result in judge_limit(spec, measured, setting, doubt))
 
@@ -166,7 +176,7 @@ def _judge_check(
     elif verdict is Verdict.INCONCLUSIVE:
         voided = tuple(finding for finding in findings if name in finding.explains or name in finding.voids)
 
-    notes = [*measured.notes, *(run.timing_notes if measured.kind == "durations" and not measured.far_clock else ())]
+    notes = [*measured.notes, *(run.timing_notes if measured.kind != "events" and not measured.far_clock else ())]
     if summary is not None and any(result.block > 1 for result in results):
         notes.append(f"successive samples depend on each other: lag-1 autocorrelation {summary.lag1}")
     notes += [

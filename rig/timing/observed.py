@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from rig.plan.model import Plan
+from rig.plan.units import format_ns
 from rig.protocol import token_v2
 from rig.timing.arp import unanswered
 from rig.timing.evidence import Evidence, Ledger, Seen
 from rig.timing.flows import Packets, Selection
 from rig.timing.metrics.measurement import Decoding, NeverLeft, Scene
-from rig.timing.table import FrameTable
+from rig.timing.table import FrameTable, interfaces_of
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run as the capture and the ledger show it. origin_ns: time of the first frame. timing_notes: of Evidence."""
+    """One run as the capture and the ledger show it.
+
+    origin_ns: time of the first frame. e_ns: uncertainty of a difference of these capture times: the bench's, or the
+    resolution of the stamps where that is coarser. timing_notes: of Evidence, and where the stamps decide e.
+    """
 
     selection: Selection
     scene: Scene
     ledger: Ledger
     seen: Seen
     origin_ns: int
+    e_ns: int
     timing_notes: tuple[str, ...]
 
 
@@ -33,6 +40,16 @@ def observe(
 ) -> Run:
     addresses = selection.addresses
     packets = {name: selection.packets(name, flow) for name, flow in plan.flows.items()}
+    # Two stamps are each cut to the resolution, so their difference is wrong by less than one step of it.
+    used = interfaces_of(table, *(flow.row for flow in packets.values()))
+    resolution_ns = max((math.ceil(interface.resolution_ns) for interface in used), default=0)
+    notes = evidence.timing_notes
+    if resolution_ns > e_ns:
+        notes += (
+            f"the stamps of this capture resolve {format_ns(resolution_ns)}, coarser than the bench's "
+            f"e = {format_ns(e_ns)}: e = {format_ns(resolution_ns)} was judged by",
+        )
+        e_ns = resolution_ns
     ledger = _ledger(plan, evidence.ledger, selection)
     silent = unanswered(table, addresses["board"]) if "board" in addresses else np.empty(0, np.int64)
     seen = _seen(selection, plan, packets, len(silent))
@@ -65,7 +82,7 @@ def observe(
         decoding=decoding,
     )
     origin_ns = int(table.time_ns[0]) if len(table) else 0
-    return Run(selection, scene, ledger, seen, origin_ns, evidence.timing_notes)
+    return Run(selection, scene, ledger, seen, origin_ns, e_ns, notes)
 
 
 def _ledger(plan: Plan, given: Ledger, selection: Selection) -> Ledger:

@@ -59,6 +59,17 @@ class FrameTable:
         return len(self.number)
 
 
+def interfaces_of(table: FrameTable, *rows: NDArray[np.int64]) -> list[InterfaceInfo]:
+    """The interfaces that show frames of these rows, in the order of the file."""
+    count = len(table.interfaces)
+    if count < 2:
+        return list(table.interfaces)
+    frames = np.zeros(count, np.int64)
+    for row in rows:
+        frames += np.bincount(table.interface[row], minlength=count)
+    return [interface for interface, shown in zip(table.interfaces, frames, strict=True) if shown]
+
+
 class ReaderFinding(NamedTuple):
     """Something the reader noticed. kind: `cut-file`, `corrupt-block`, `unsupported-linktype`, `time-step-back`,
     `snaplen-cut`, `no-timestamp`, `interface-drops`, `incomplete-datagram`, `too-many-flows`;
@@ -72,10 +83,12 @@ class ReaderFinding(NamedTuple):
 
 @dataclass(frozen=True)
 class InterfaceInfo:
-    """An interface of the capture file. Drops are -1 where the file does not say."""
+    """An interface of the capture file. Drops are -1 where the file does not say. system: operating system of the host
+    that it was in, empty where the file does not say."""
 
     name: str
     linktype: int
     resolution_ns: float
     received: int = -1
     dropped: int = -1
+    system: str = ""

@@ -89,7 +89,8 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class PointResult:
-    """One run of one point. ledger, seen: who counted what. window: relative to the first frame of the capture."""
+    """One run of one point. counts: who counted what. window_ns: relative to the first frame of the capture. notes:
+    what was taken for granted of a capture that is no record."""
 
     plan: str
     point: str
@@ -100,6 +101,7 @@ class PointResult:
     findings: tuple[Finding, ...] = ()
     counts: Mapping[str, int | None] = field(default_factory=dict)
     window_ns: tuple[int | None, int | None] = (None, None)
+    notes: tuple[str, ...] = ()
 
     def check(self, name: str) -> CheckResult:
         """The result of one check; KeyError when there is none of that name."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from rig.timing.metrics.conversations import conversations
+from rig.timing.metrics.queueing import pair
+from rig.timing.segments import repeats
 from rig.timing.table import PROTO_TCP, PROTO_UDP, FrameTable
 from rig.timing.window import Window
-from rig.triage.exchange_model import LOST_NS, Answers, Asks, Baseline, Exchanges, earliest
+from rig.triage.exchange_model import LOST_NS, Answers, Asks, Baseline, Exchanges
 
 
-def exchanges_by_order(table: FrameTable, window: Window, board: str, jetson: str) -> Exchanges | None:
-    """Datagrams without known stamps: each packet to the board is answered by the next one from it, if none comes
-    between. Ids count the packets; nothing is known of the board's times."""
+def exchanges_by_order(table: FrameTable, window: Window, board: str, jetson: str, timeout_ns: int) -> Exchanges | None:
+    """Datagrams without known stamps, paired as a check with `match: order` pairs them; what the board sends beyond
+    that belongs to the request before. Ids count the packets; nothing is known of the board's times."""
     wanted = [key.proto in (PROTO_UDP, PROTO_TCP) and {key.src, key.dst} == {board, jetson} for key in table.flows]
     chosen = np.array([*wanted, False], np.bool_)[table.flow]
     if not board or not chosen.any():
@@ -19,9 +22,11 @@ def exchanges_by_order(table: FrameTable, window: Window, board: str, jetson: st
     to_board = np.array([key.dst == board for key in table.flows] + [False], np.bool_)[table.flow]
     ask_row = np.flatnonzero(chosen & to_board & (table.payload_len > 0))
     answer_row = np.flatnonzero(chosen & ~to_board & (table.payload_len > 0))
+    ask_row, answer_row = ask_row[~repeats(table, ask_row)], answer_row[~repeats(table, answer_row)]
     if not len(ask_row) and not len(answer_row):
         return None
-    owner = np.searchsorted(ask_row, answer_row) - 1
+    talks = conversations(table.flows, table.flow[ask_row], table.flow[answer_row])
+    pairs = pair(table.time_ns[ask_row], table.time_ns[answer_row], *talks, timeout_ns)
     zeros, none = np.zeros(len(answer_row), np.int64), np.zeros(len(answer_row), np.bool_)
     count = np.arange(len(ask_row))
     asks = Asks(
@@ -34,17 +39,16 @@ def exchanges_by_order(table: FrameTable, window: Window, board: str, jetson: st
         np.zeros(len(ask_row), np.int64),
         np.full(len(ask_row), -1, np.int64),
     )
-    is_first = np.ones(len(answer_row), np.bool_)
-    is_first[1:] = owner[1:] != owner[:-1]
+    is_first = (pairs.owner >= 0) & ~pairs.stray
     answers = Answers(
         row=answer_row,
         number=table.number[answer_row],
         time_ns=table.time_ns[answer_row],
-        id=np.maximum(owner, 0).astype(np.uint32),
+        id=np.maximum(pairs.owner, 0).astype(np.uint32),
         sequence=np.arange(len(answer_row)),
         boot=zeros.astype(np.uint32),
         size=table.wire_len[answer_row],
-        owner=owner.astype(np.int64),
+        owner=pairs.owner,
         copy=none,
         since_copy_ns=zeros,
         first=is_first,
@@ -54,18 +58,17 @@ def exchanges_by_order(table: FrameTable, window: Window, board: str, jetson: st
         t_send_ns=zeros,
         tokens=zeros,
     )
-    first = earliest(answers, len(asks), is_first)
     response = np.full(len(asks), LOST_NS)
-    got = np.flatnonzero(first >= 0)
-    response[got] = answers.time_ns[first[got]] - asks.time_ns[got]
+    got = np.flatnonzero(pairs.response >= 0)
+    response[got] = answers.time_ns[pairs.response[got]] - asks.time_ns[got]
     nothing = np.full(len(asks), LOST_NS)
     return Exchanges(
         asks=asks,
         answers=answers,
         window=window,
         stamped=False,
-        first=first,
-        final=first,
+        first=pairs.response,
+        final=pairs.response,
         response_ns=response,
         there_ns=nothing,
         back_ns=np.full(len(answers), LOST_NS),

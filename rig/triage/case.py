@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rig.errors import CaptureError, InternalError, PlanError, RigError
+from rig.errors import CaptureError, PlanError, RigError, UsageError
 from rig.timing.evidence import Evidence
 from rig.timing.flows import Dissected, Selection
 from rig.timing.table import FrameTable
@@ -25,6 +25,7 @@ from rig.triage.control import Arp, Icmp, arp_exchanges, icmp_errors
 from rig.triage.exchange_model import Exchanges
 from rig.triage.exchanges import exchanges_of, roles
 from rig.triage.jetson_log import JetsonLog, read_jetson_log
+from rig.triage.planned import asked_and_answered, planned_rows, roles_by_plan
 
 if TYPE_CHECKING:
     from rig.bench.model import BenchFile
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 UNDECLARED_E_NS = 50_000
 """e of a capture of which nobody knows the bench."""
+UNTOLD_TIMEOUT_NS = 1_000_000_000
+"""Time-out of a request where no plan tells one; a plan's own default."""
 _NOISE = 20
 """Shifts below this many e are taken for noise of scheduling, not for a cause."""
 
@@ -82,6 +85,11 @@ class Case:
     def icmp(self) -> tuple[Icmp, ...]:
         return tuple(icmp_errors(self.table))
 
+    @property
+    def undelivered(self) -> tuple[Icmp, ...]:
+        """The ICMP errors about what was to go to the board or to the Jetson, not about others' traffic."""
+        return tuple(error for error in self.icmp if not error.target or error.target in self.addresses.values())
+
     @cached_property
     def board_lines(self) -> tuple[tuple[int, str], ...]:
         """The board's console: (ns since the run's start, line). Empty for a bare capture."""
@@ -105,8 +113,14 @@ class Case:
 
     @property
     def expects_answers(self) -> bool:
-        """True when a plan, or the protocol, says that what goes to the board asks for an answer."""
-        return self.exchanges is not None and (self.exchanges.known or self.point is not None)
+        """True when a check, or the protocol, says that what goes to the board asks for an answer."""
+        asks = self.point is not None and asked_and_answered(self.point.plan) is not None
+        return self.exchanges is not None and (self.exchanges.known or asks)
+
+    @property
+    def timeout_ns(self) -> int:
+        """How long an answer may take."""
+        return UNTOLD_TIMEOUT_NS if self.point is None else self.point.plan.inference.timeout
 
     @cached_property
     def boots(self) -> tuple[int, ...]:
@@ -177,12 +191,14 @@ def load_case(
 
 
 def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
-    """A run record. Parts that are missing or damaged are named in `unread`, and the rest is used."""
+    """A run record. Parts that are missing or damaged are named in `unread`, and the rest is used. Raises PlanError for
+    a named plan that does not fit."""
     from rig.capture.reader import read_capture
     from rig.jetson.report import report_of
     from rig.judging import judge_record
     from rig.record import load_run
     from rig.recorded import bench_addresses, evidence_of, recorded_e_ns
+    from rig.stored import UNREADABLE, point_of, stored_result, unjudgeable, why_not_judged
     from rig.timing.table import FrameTable
 
     info = load_run(directory)
@@ -191,7 +207,7 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
     try:
         table = read_capture(capture)
     except RigError as error:
-        unread.append(error.what)
+        unread.append(why_not_judged(directory, error))
         table = _empty(FrameTable)
     log = read_jetson_log(directory / "jetson.jsonl")
     if log.damaged:
@@ -201,11 +217,18 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
     except (KeyError, TypeError) as error:
         report = None
         unread.append(f"jetson.jsonl lacks what a runner writes: {error!r}")
-    result, point = None, None
+    point: Point | None
     try:
         result, point = judge_record(directory, plan_file)
-    except (RigError, KeyError) as error:
-        unread.append(f"the record could not be judged: {error.what if isinstance(error, RigError) else repr(error)}")
+    except UNREADABLE as error:
+        if plan_file is not None and isinstance(error, PlanError):
+            raise  # the plan that was named does not fit
+        point = point_of(directory, plan_file)
+        stored = stored_result(directory) if plan_file is None else None
+        if stored is not None:
+            why = why_not_judged(directory, error)
+            unread = [*(one for one in unread if one != why), f"{why}; the verdicts are those of the time of the run"]
+        result = stored or unjudgeable(directory, error, point)
     try:
         evidence = evidence_of(info, report)
         addresses = bench_addresses(info.bench)
@@ -305,9 +328,14 @@ def _case(
     selection = Selection(table, addresses, dissected)
     known = dict(addresses)
     if not {"board", "jetson"} <= set(known):
-        known = roles(table, selection.v2.tokens)
+        by_plan = roles_by_plan(selection, point.plan) if point is not None else {}
+        known = by_plan or roles(table, selection.v2.tokens)
         selection = Selection(table, known, dissected)
-    exchanges = exchanges_of(selection, known["board"], known["jetson"]) if {"board", "jetson"} <= set(known) else None
+    exchanges = None
+    if {"board", "jetson"} <= set(known):
+        timeout_ns = UNTOLD_TIMEOUT_NS if point is None else point.plan.inference.timeout
+        planned = planned_rows(selection, point.plan) if point is not None else None
+        exchanges = exchanges_of(selection, known["board"], known["jetson"], timeout_ns, planned)
     return Case(
         path,
         capture,
@@ -347,13 +375,13 @@ def _empty(kind: type[FrameTable]) -> FrameTable:
 
 
 def require_record_or_capture(path: Path) -> None:
-    """InternalError for a path that is neither, with what to name instead."""
+    """UsageError for a path that is neither, with what to name instead."""
     if path.is_dir() and not (path / "run.json").is_file():
         runs = sorted(run.parent.name for run in path.glob("*/run.json"))
-        raise InternalError(
+        raise UsageError(
             f"{path} is no run record",
             seen=f"it is a set of {len(runs)} runs: {', '.join(runs[:6])}" if runs else None,
             hint=f"rig triage {path / runs[0]}" if runs else "name captures/<set>/<run>, or a pcap or pcapng file",
         )
     if not path.exists():
-        raise InternalError(f"{path} does not exist", hint="name captures/<set>/<run>, or a pcap or pcapng file")
+        raise UsageError(f"{path} does not exist", hint="name captures/<set>/<run>, or a pcap or pcapng file")

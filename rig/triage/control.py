@@ -24,13 +24,15 @@ class Arp:
 
 @dataclass(frozen=True)
 class Icmp:
-    """One ICMP error. kind, code as in RFC 792; sender: who sent it."""
+    """One ICMP error. kind, code as in RFC 792; sender: who sent it. target: where the datagram that it quotes was to
+    go, empty where the quote is cut."""
 
     number: int
     time_ns: int
     sender: str
     kind: int
     code: int
+    target: str
 
 
 def arp_exchanges(table: FrameTable) -> list[Arp]:
@@ -70,5 +72,7 @@ def icmp_errors(table: FrameTable) -> list[Icmp]:
         kind, code = table.data[begin], table.data[begin + 1]
         if kind in (3, 4, 5, 11, 12):
             sender = table.flows[table.flow[row]].src if table.flow[row] >= 0 else "?"
-            found.append(Icmp(int(table.number[row]), int(table.time_ns[row]), sender, int(kind), int(code)))
+            quoted = bytes(table.data[begin + 8 : begin + 28]) if table.payload_cap[row] >= 28 else b""
+            target = socket.inet_ntoa(quoted[16:20]) if len(quoted) == 20 else ""
+            found.append(Icmp(int(table.number[row]), int(table.time_ns[row]), sender, int(kind), int(code), target))
     return found

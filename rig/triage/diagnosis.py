@@ -110,11 +110,12 @@ class Cause:
 @dataclass(frozen=True)
 class Diagnosis:
     """causes: best first, all with a score of at least SHOWN. examined: rules that were asked. red: something is wrong
-    by the verdict."""
+    by the verdict. blind: there is no capture to look at."""
 
     causes: tuple[Cause, ...]
     examined: int
     red: bool
+    blind: bool = False
 
     @property
     def first(self) -> Cause | None:
@@ -127,6 +128,8 @@ class Diagnosis:
         first = self.first
         if first is not None:
             return first.headline
+        if self.blind:
+            return "unknown: there is no capture in which a cause could show"
         if self.red:
             return "unknown: no cause fits well enough"
         return "nothing wrong was found"
@@ -151,7 +154,7 @@ def diagnose(case: Case) -> Diagnosis:
     red = case.result is not None and case.result.verdict not in (Verdict.PASS, Verdict.SKIP)
     if red and ranked and ranked[0].score >= BELIEVED:
         ranked[0] = _with_doubts(case, ranked[0])
-    return Diagnosis(tuple(ranked), len(rules), red)
+    return Diagnosis(tuple(ranked), len(rules), red, blind=not case.capture.is_file())
 
 
 def _with_doubts(case: Case, first: Cause) -> Cause:

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from rig.protocol import token_v2
 from rig.timing.flows import Selection
+from rig.timing.metrics.conversations import conversations
+from rig.timing.metrics.owners import owners
 from rig.timing.table import PROTO_TCP, PROTO_UDP, FrameTable
 from rig.timing.tokens import Tokens
 from rig.timing.window import Window
@@ -30,13 +32,24 @@ SKEW_MAX: Final = 500e-6
 _SKEW_FROM_NS: Final = 10_000_000_000
 
 
-def exchanges_of(selection: Selection, board: str, jetson: str) -> Exchanges | None:
-    """The token-v2 exchanges of a capture, else UDP or TCP pairs by order; None when there is nothing to pair."""
+def exchanges_of(
+    selection: Selection, board: str, jetson: str, timeout_ns: int, planned: NDArray[np.bool_] | None
+) -> Exchanges | None:
+    """The token-v2 exchanges of a capture, else UDP or TCP pairs by order; None when there is nothing to pair.
+
+    timeout_ns: by order, a request whose answer did not come in that time is lost. planned: the rows that a plan is
+    about, None where there is none: what it does not name is no request of it.
+    """
+    if board == jetson or (planned is not None and not planned.any()):
+        return None  # both ends on one address: no packet has a direction
     tokens = selection.v2.tokens
     load = np.flatnonzero((tokens.type == token_v2.REQUEST) | (tokens.type == token_v2.ANSWER))
     if len(load):
         return _of_tokens(selection, tokens, board, jetson)
-    return exchanges_by_order(selection.table, selection.window, board, jetson)
+    table = selection.table
+    if planned is not None:
+        table = replace(table, flow=np.where(planned, table.flow, np.int32(-1)))
+    return exchanges_by_order(table, selection.window, board, jetson, timeout_ns)
 
 
 def roles(table: FrameTable, tokens: Tokens) -> dict[str, str]:
@@ -217,6 +230,7 @@ def _answers(table: FrameTable, tokens: Tokens, at: NDArray[np.int64], asks: Ask
     _, first_seen, inverse = np.unique(key, return_index=True, return_inverse=True)
     original = first_seen[inverse]
     time_ns = table.time_ns[row]
+    asked_in, answered_in = conversations(table.flows, table.flow[asks.row], table.flow[row])
     return Answers(
         row=row,
         number=table.number[row],
@@ -225,7 +239,7 @@ def _answers(table: FrameTable, tokens: Tokens, at: NDArray[np.int64], asks: Ask
         sequence=tokens.sequence[at].astype(np.int64),
         boot=tokens.boot_id[at],
         size=table.wire_len[row],
-        owner=_owners(table, asks, row, tokens.request_id[at], time_ns),
+        owner=owners(asks.id, asks.time_ns, tokens.request_id[at], time_ns, asked_in, answered_in),
         copy=original != np.arange(len(at)),
         since_copy_ns=time_ns - time_ns[original] if len(at) else np.empty(0, np.int64),
         first=tokens.first[at],
@@ -243,37 +257,6 @@ def _identity(table: FrameTable, tokens: Tokens, at: NDArray[np.int64]) -> NDArr
     space = boots * len(table.flows) + table.flow[tokens.row[at]]
     identity: NDArray[np.int64] = (space << 32) | tokens.sequence[at]
     return identity
-
-
-def _conversation(table: FrameTable, row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number per row that both directions of one pair of ends and ports share."""
-    known: dict[tuple[object, ...], int] = {}
-    of_flow = []
-    for key in table.flows:
-        ends = sorted([(key.src, key.srcport), (key.dst, key.dstport)])
-        of_flow.append(known.setdefault((key.vlans, key.proto, *ends), len(known)))
-    return np.array(of_flow, np.int64)[table.flow[row]]
-
-
-def _owners(
-    table: FrameTable, asks: Asks, row: NDArray[np.int64], ids: NDArray[np.uint32], time_ns: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Index of the latest ask of the same conversation and id that is not after the answer; -1 where there is none."""
-    if not len(asks) or not len(ids):
-        return np.full(len(ids), -1, np.int64)
-    asked = (_conversation(table, asks.row) << 32) | asks.id
-    answered = (_conversation(table, row) << 32) | ids
-    order = np.lexsort((asks.time_ns, asked))
-    sorted_ids = asked[order]
-    end = np.searchsorted(sorted_ids, answered, "right")
-    last = np.maximum(end - 1, 0)
-    owner = np.where((end > 0) & (sorted_ids[last] == answered), order[last], -1)
-    early = (owner >= 0) & (asks.time_ns[owner] > time_ns)
-    for i in np.flatnonzero(early):  # an id used twice, or an answer before its request
-        begin = np.searchsorted(sorted_ids, answered[i], "left")
-        earlier = [int(k) for k in order[begin : end[i]] if asks.time_ns[k] <= time_ns[i]]
-        owner[i] = earlier[-1] if earlier else owner[i]
-    return owner.astype(np.int64)
 
 
 def _take(columns: Asks | Answers, index: NDArray[np.int64]):  # type: ignore[no-untyped-def]

@@ -40,6 +40,8 @@ def soundness(case: Case, diagnosis: Diagnosis) -> str:
     if doubted:
         checks = ", ".join(dict.fromkeys(name for one in doubted for name in (*one.voids, *one.explains)))
         return f"The measurement is not sound for {checks}: {doubted[0].sentence}."
+    if diagnosis.blind:
+        return f"Nobody can look at the measurement: {case.unread[0] if case.unread else 'there is no capture'}."
     damage = [one.detail for one in case.table.findings] or list(case.unread)
     if damage:
         return f"The measurement is sound as far as it goes; noted: {damage[0]}."

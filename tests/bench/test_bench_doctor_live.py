@@ -274,7 +274,7 @@ def test_twin_mac_addresses_are_found(rig: Rig, tmp_path: Path) -> None:
     rig.bench = rig.bench.model_copy(update={"capture": by_mac})
     named = interface(Site.of(rig, rig.jetson(deadline), ROOT, tmp_path, deadline))
     assert (named.state, "interfaces have the MAC address 02:52:49:47:00:10" in named.found) == ("fail", True)
-    assert "by name" in named.fix
+    assert "name it in section `capture`" in named.fix
 
 
 # --- NICs over sessions -----------------------------------------------------------------------------------------------

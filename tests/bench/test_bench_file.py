@@ -15,7 +15,7 @@ OTHER_KIND = KEY.replace("ssh-ed25519", "ssh-rsa")
 
 HARDWARE = f"""\
 bench: lab-3
-capabilities: [power-switch]
+capabilities: [inline, climate-chamber]
 uncertainty: {{declared: 20 us}}
 board:
   serial: {{port: /dev/serial/by-id/usb-ST-if02}}
@@ -31,6 +31,8 @@ jetson:
 capture: {{point: inline, interface: enp3s0}}
 """
 EMULATED = "bench: emulated\nprofile: emulated\nuncertainty: {declared: 200 us}\nemulation: {}\n"
+
+MIRRORED = EMULATED.replace("emulation: {}", "emulation: {capture: mirror}\ncapabilities: [mirror, §inline]")
 
 EMULATED_BY_SECTION = "bench: x\nuncertainty: {declared: 200 us}\n§emulation: {}\n"
 EMULATED_BY_PROFILE = "bench: x\nprofile: §emulated\nuncertainty: {declared: 200 us}\n"
@@ -57,7 +59,12 @@ CASES: list[tuple[str, str | None, str, str, str]] = [
     ("no uncertainty", "uncertainty: {declared: 20 us}\n", "", "key `uncertainty` is missing", ""),
     ("perfect clock", "declared: 20 us", "declared: §0 ns", "no measurement is free of error", ""),
     ("bare uncertainty", "declared: 20 us", "declared: §20", "bare number 20", ""),
-    ("misspelt capability", "[power-switch]", "[§power-swich]", "unknown capability", "`power-switch`"),
+    ("misspelt capability", "[inline,", "[§inlien,", "unknown capability", "`inline`"),
+    ("relay on hardware", "[inline,", "[inline, §link-relay,", "only an emulated bench has `link-relay`", ""),
+    ("cable switch on hardware", "[inline,", "[inline, §link-switch,", "only an emulated bench has `link-switch`", ""),
+    ("no power", "[inline,", "[§power-switch,", "`power-switch` needs the section `power` of the board", ""),
+    ("other point", "[inline,", "[inline, §tap,", "this bench captures at `inline`, not at `tap`", ""),
+    ("other point of an emulated bench", None, MIRRORED, "this bench captures at `mirror`, not at `inline`", ""),
     ("octal port", "  user: rig", "  port: §022\n  user: rig", "octal", "leading zero"),
     ("inverted yes", "inverted: true", "inverted: §yes", "means a boolean to some", "`true`"),
     # --- serial, lines, flash -------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_deadline_ends_the_whole_family(tmp_path: Path, monkeypatch: pytest.Monk
         if text == "| started":
             passed_ns[0] = 3_600_000_000_000
 
-    with pytest.raises(BoardError, match="did not end within 30 s") as caught:
+    with pytest.raises(BoardError, match="did not end within its deadline of 30 s") as caught:
         run_command(family(tmp_path, 600), {}, Deadline.after(60), note)
     assert caught.value.seen == "started"
     assert survivors(tmp_path) == []

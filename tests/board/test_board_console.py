@@ -20,7 +20,7 @@ from rig.board.events import LINE_LIMIT, Boot, Event, Fault, Line, LineAssembler
 from rig.board.serial_port import BoardLostError, SerialPort
 from rig.board.telemetry import TelemetryEvent, parse_telemetry
 from rig.deadline import Deadline
-from rig.errors import BoardError
+from rig.errors import BoardError, InternalError
 
 BANNER = "rig-fw variant=copy build=00ff boot_id=12345678 reset=cold identity=missing name=b mac=02:52:49:47:00:10"
 
@@ -277,6 +277,32 @@ def test_port_is_lent_out_only_when_the_reader_has_left_it(tmp_path: Path) -> No
     with console.suspended():
         assert not port.reading
     console.close()
+
+
+def test_log_that_cannot_be_written_is_no_silent_board(board: FakeBoard) -> None:
+    with SerialPort.open(Serial(port=board.path)) as port:
+        console = Console(port, Path("/dev/full"), time.monotonic_ns())
+        console.start()
+        board.say("first")
+        with pytest.raises(InternalError, match="cannot write /dev/full: No space left on device"):
+            console.wait_for_line("never", Deadline.after(30), 0)
+        assert not console.lost, "the port is there"
+        board.say("second")
+        console.note("a note")
+        with console.suspended():
+            pass
+        with pytest.raises(InternalError, match="cannot write /dev/full"):
+            console.command("info", Deadline.after(30))
+        console.close()
+
+
+def test_log_that_fails_at_its_very_end_disturbs_no_close(board: FakeBoard) -> None:
+    with SerialPort.open(Serial(port=board.path)) as port:
+        console = Console(port, Path("/dev/full"), time.monotonic_ns())
+        console.feed(b"half a li")
+        console.close()
+        with pytest.raises(InternalError, match=r"cannot write /no/such/board\.log"):
+            Console(port, Path("/no/such/board.log"), 0)
 
 
 def test_unplugged_board_ends_a_wait_at_once(board: FakeBoard, console: Console) -> None:

@@ -96,6 +96,7 @@ def test_image_that_cannot_run_fails_to_boot_after_a_verified_flash(board: Board
     # The vector table points into the image, where endless loops (b .) have replaced all code.
     (tmp_path / "dead.bin").write_bytes(good.flat[:0x400] + b"\xfe\xe7" * 0x800 + b"rig-fw ")
     board.flash(load_image(tmp_path / "dead.bin", 0x0800_0000), "always", soon())
+    board.config = board.config.model_copy(update={"boot_budget": 1_000_000_000})
     with pytest.raises(BootFailure) as caught:
-        board.reset_and_boot(Deadline.after(1))
+        board.reset_and_boot(soon())
     assert caught.value.observation.kind == "no-boot"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from fake_board import BUILD, FakeBoard
 from rig.bench import model
 from rig.board import wires
 from rig.board.board import Board
-from rig.board.escalation import Step, boot_bound_s, wake
+from rig.board.escalation import Step, boot_bound_s, flash_programs_bound_s, wake
 from rig.board.events import Fault
 from rig.board.flash import an3155_exchange
 from rig.board.image import Image
@@ -114,9 +117,71 @@ def test_other_errors_end_the_climb() -> None:
 def test_phase_is_given_time_for_every_step() -> None:
     board = {"serial": {"port": "/dev/ttyX"}, "identity": IDENTITY, "boot_budget": "7 s"}
     assert boot_bound_s(model.Board.model_validate(board)) == 7
-    commands = {"on": {"command": ["a"]}, "off": {"command": ["b"]}}
-    power = model.Board.model_validate(board | {"power": {"driver": "command", "off_for": "3 s", **commands}})
-    assert boot_bound_s(power) >= 7 + 3 + 7
+    board["reset"], board["boot"] = by_program("20 s"), by_program("4 s")
+    assert boot_bound_s(model.Board.model_validate(board)) == (4 + 20 + 20) + 7
+    board["power"] = by_program("15 s") | {"off_for": "3 s"}
+    again = 10 + (4 + 20 + 20)  # the port came back, another reset
+    assert boot_bound_s(model.Board.model_validate(board)) == (4 + 20 + 20) + 7 + (4 + 15 + 3 + 15 + again) + 7
+
+
+def by_program(deadline: str) -> dict[str, object]:
+    one = {"command": ["true"], "deadline": deadline}
+    return {"driver": "command", "on": one, "off": one}
+
+
+def test_flashing_is_given_time_for_the_labs_programs() -> None:
+    board: dict[str, object] = {"serial": {"port": "/dev/ttyX"}, "identity": IDENTITY, "boot_budget": "7 s"}
+    assert flash_programs_bound_s(model.Board.model_validate(board), 2) == 0
+    board["boot"] = by_program("5 s")
+    assert flash_programs_bound_s(model.Board.model_validate(board), 2) == 5
+    write, read = ({"command": ["true"], "deadline": deadline} for deadline in ("120 s", "60 s"))
+    board["flash"] = {"driver": "command", "command": write}
+    trusted = 2 * (5 + 10 + 120) + 2 * (5 + 7)  # each region once; what runs is asked twice
+    assert flash_programs_bound_s(model.Board.model_validate(board), 2) == trusted
+    board["flash"] = {"driver": "command", "command": write, "read": read}
+    compared = 2 * (3 * (5 + 10) + 60 + 120 + 60)  # read, write, read
+    assert flash_programs_bound_s(model.Board.model_validate(board), 2) == compared
+
+
+def test_slow_reset_program_takes_nothing_of_the_boards_time_to_boot(
+    fake: FakeBoard, open_board: Open, image: Image, tmp_path: Path
+) -> None:
+    released = tmp_path / "released"
+    os.mkfifo(released)
+
+    def boot() -> None:
+        released.read_text()
+        time.sleep(0.2)
+        fake.say(fake.banner)
+
+    slow = {"command": ["sh", "-c", f"sleep 1.5; echo > {released}"], "deadline": "20 s"}
+    reset = {"driver": "command", "on": {"command": ["true"]}, "off": slow}
+    board = open_board(fake, power={"driver": "none"})
+    board.flash(image, "always", soon())
+    board.close()
+    threading.Thread(target=boot, daemon=True).start()
+    board = open_board(fake, power={"driver": "none"}, reset=reset, boot_budget="1 s")
+    assert board.reset_and_boot(Deadline.after(boot_bound_s(board.config))).build == BUILD
+
+
+def test_board_that_was_not_listened_to_for_its_whole_budget_is_not_blamed(
+    fake: FakeBoard, open_board: Open, image: Image
+) -> None:
+    fake.banner, fake.after_boot = "", []
+    board = open_board(fake, power={"driver": "none"})
+    board.flash(image, "always", soon())
+    with pytest.raises(BoardError, match=r"had less than its `boot_budget` of 10 s to boot, since the 0\.1 s"):
+        board.reset_and_boot(Deadline.after(0.1))
+
+
+def test_power_program_has_its_own_time_when_that_of_the_phase_is_over(
+    fake: FakeBoard, open_board: Open, tmp_path: Path
+) -> None:
+    on = {"command": ["sh", "-c", f"sleep 0.5; touch {tmp_path / 'on'}"], "deadline": "20 s"}
+    board = open_board(fake, power={"driver": "command", "on": on, "off": {"command": ["true"]}, "off_for": "1 ms"})
+    with pytest.raises(BoardError, match="was ended after"):
+        board._wires.power_cycle(False, Deadline.after(0))
+    assert (tmp_path / "on").exists()
 
 
 # --- boot -------------------------------------------------------------------------------------------------------------

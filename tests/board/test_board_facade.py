@@ -19,9 +19,11 @@ from rig.board.identity import IdentityBlock
 from rig.board.image import Image, load_image
 from rig.board.report import BootFailure, Push
 from rig.board.serial_port import BoardLostError, SerialPort
+from rig.collecting import _ask_board
 from rig.deadline import Deadline
-from rig.errors import BoardError
+from rig.errors import BoardError, InternalError
 from rig.plan.model import Npu
+from rig.record import RunInfo, RunSet
 
 FLASH = 0x0800_0000
 
@@ -365,3 +367,16 @@ def test_failing_programmer_is_an_error_and_the_console_lives(
     fake.say("still here")
     board.console.wait_for_line("still here", soon(), 0)
     assert "# rig: | no target" in (tmp_path / "board.log").read_text()
+
+
+def test_full_disk_under_the_log_is_not_told_as_a_board_that_fell_silent(
+    fake: FakeBoard, open_board: Open, tmp_path: Path
+) -> None:
+    record = RunSet.create(tmp_path, []).new_run(RunInfo("", "", "p", "", "", "", "p"), b"", "")
+    record.info.board["observations"] = []
+    (tmp_path / "board.log").symlink_to("/dev/full")
+    board = open_board()
+    fake.answers["counters"] = ["counter rx_requests=1", "ok"]
+    with pytest.raises(InternalError, match=r"cannot write .*board\.log: No space left on device"):
+        _ask_board(board, record, soon())
+    assert record.info.board["observations"] == []

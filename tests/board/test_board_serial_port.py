@@ -15,8 +15,11 @@ from fake_board import FakeBoard
 
 from rig.bench.model import Serial
 from rig.board import serial_port
-from rig.board.serial_port import BoardLostError, SerialPort, UsbTty, holders, resolve
+from rig.board.port_holders import holders
+from rig.board.serial_port import BoardLostError, SerialPort, UsbTty, resolve
 from rig.errors import BoardError
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -88,6 +91,39 @@ def test_second_open_in_this_process_is_busy_too(board: FakeBoard) -> None:
         with pytest.raises(BoardError, match="is busy: held by this process itself"):
             SerialPort.open(Serial(port=board.path))
     SerialPort.open(Serial(port=board.path)).close()
+
+
+def as_another_user(code: str, path: str) -> str:
+    """What a Python program of the user `nobody` prints about the port at `path`."""
+    Path(path).chmod(0o666)
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+def test_busy_port_names_a_holder_of_another_user(board: FakeBoard) -> None:
+    code = (
+        "import sys\nfrom rig.bench.model import Serial\nfrom rig.board.serial_port import SerialPort\n"
+        "try: SerialPort.open(Serial(port=sys.argv[1]))\nexcept Exception as error: print(error)"
+    )
+    with SerialPort.open(Serial(port=board.path)):
+        told = as_another_user(code, board.path)
+    assert f"is busy: held by pid {os.getpid()} of user root (" in told
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to be two users")
+def test_terminal_is_shut_for_programs_that_ask_for_no_lock_until_it_is_closed(board: FakeBoard) -> None:
+    code = "import os, sys\ntry: os.open(sys.argv[1], os.O_RDWR)\nexcept OSError as error: print(error.strerror)"
+    port = SerialPort.open(Serial(port=board.path))
+    assert as_another_user(code, board.path) == "", "a pseudo-terminal is left open"
+    port.is_pty = False
+    port._settle_tty()
+    assert as_another_user(code, board.path) == "Device or resource busy\n"
+    port.close()  # the fake board has its own end open still
+    assert as_another_user(code, board.path) == ""
 
 
 def test_pseudo_terminal_refuses_parity_and_modem_lines_with_a_way_out(board: FakeBoard) -> None:

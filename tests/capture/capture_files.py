@@ -102,8 +102,11 @@ def idb(
     tsoffset: int | None = None,
     name: bytes = b"",
     snaplen: int = 0,
+    system: bytes = b"",
 ) -> bytes:
     listed = []
+    if system:
+        listed.append((12, system))
     if name:
         listed.append((2, name))
     if tsresol is not None:

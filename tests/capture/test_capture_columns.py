@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from capture_files import A4, B4, T0, ethernet, ipv4, pcap, udp
 
+from rig.bench.load import load_bench
 from rig.capture.columns import dissect_columns, wireshark_fault
 from rig.capture.reader import read_capture
 from rig.deadline import Deadline
 from rig.errors import CaptureError
+from rig.judging import judge_capture
+from rig.plan.load import load_plan
 from rig.plan.model import Flow
 from rig.protocol.token_v2 import ANSWER, REQUEST, Header, encode, encode_request, encode_tokens
 
 pytestmark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 
 BOARD, JETSON = "10.77.0.10", "10.77.0.20"
+EMULATED = Path(__file__).parents[2] / "benches" / "emulated.yaml"
+MS = 1_000_000
 
 
 def flow(**keys: Any) -> Flow:
@@ -73,6 +80,70 @@ def test_filters_and_fields_are_aligned_with_the_rows(capture: Path) -> None:
     assert requests[3] == requests[4] >= 0
     assert requests[0] == -1
     assert requests[3] != ids[0]
+
+
+RPC_PLAN = """\
+plan: nfs
+flows:
+  requests: {filter: rpc.msgtyp == 0, key: {field: rpc.xid}}
+  answers: {filter: rpc.msgtyp == 1, key: {field: rpc.xid}}
+checks:
+  answer-time:
+    response_time: {request: requests, response: answers, match: key}
+    limits: {each: {max: 15 ms}}
+"""
+
+
+def test_rpc_on_ports_of_its_own_is_found_and_judged(tmp_path: Path) -> None:
+    """RPC is known by its looks: 78 calls, of which one took 20 ms and three went to a port that tshark knows."""
+    frames = []
+    for number in range(78):
+        call = struct.pack(">6I", number, 0, 2, 100003, 2, 0) + bytes(16)
+        reply = struct.pack(">3I", number, 1, 0) + bytes(12)
+        port = 111 if number < 3 else 1023
+        took_ns = 20 * MS if number == 50 else MS
+        frames += [
+            (number * 50 * MS, ethernet(ipv4(udp(call, sport=700, dport=port)))),
+            (number * 50 * MS + took_ns, ethernet(ipv4(udp(reply, sport=port, dport=700), src=B4, dst=A4))),
+        ]
+    path, plan = tmp_path / "rpc.pcap", tmp_path / "rpc.plan.yaml"
+    path.write_bytes(pcap(*((T0 + at, frame) for at, frame in frames)))
+    plan.write_text(RPC_PLAN)
+    plan_file = load_plan(plan)
+    result = judge_capture(path, plan_file, plan_file.points[0], load_bench(EMULATED))
+    (check,) = result.checks
+    assert (str(check.verdict), check.n) == ("FAIL", 78)
+    assert [violation.value_ns for violation in check.violations] == [20 * MS]
+
+
+def test_rpc_of_a_public_capture_is_judged_as_tshark_has_it(samples: Path, tmp_path: Path) -> None:
+    """tshark: 78 pairs, 0 to 20 ms, mean 1.667 ms."""
+    plan = tmp_path / "rpc.plan.yaml"
+    plan.write_text(RPC_PLAN)
+    plan_file = load_plan(plan)
+    path = samples / "rpc-nfs-bigendian.pcap"
+    (check,) = judge_capture(path, plan_file, plan_file.points[0], load_bench(EMULATED)).checks
+    assert check.summary is not None
+    assert (str(check.verdict), check.n, check.summary.min_ns, check.summary.max_ns) == ("FAIL", 78, 0, 20 * MS)
+    table = read_capture(path)
+    found = dissect_columns(path, table, plan_file.points[0].plan.flows.values(), Deadline.after(30))
+    assert found is not None
+    assert [int(mask.sum()) for mask in found.passes.values()] == [78, 78]
+
+
+def test_a_payload_that_looks_like_quic_is_data_where_a_plan_asks_for_data(tmp_path: Path) -> None:
+    """The first is a token datagram's neighbour on a port of its own; only `data` is not guessed at."""
+    stolen, call = b"\x04\0\0\0\3" + bytes(59), struct.pack(">6I", 7, 0, 2, 100003, 2, 0) + bytes(16)
+    frames = [(T0, stolen), (T0 + MS, call), (T0 + 2 * MS, stolen)]
+    path = tmp_path / "some.pcap"
+    path.write_bytes(pcap(*((at, ethernet(ipv4(udp(payload, dport=40001)))) for at, payload in frames)))
+    flows = [flow(filter="data.len == 64", key={"field": "udp.length"}), flow(filter="rpc", key={"field": "data.len"})]
+    found = dissect_columns(path, read_capture(path), flows, Deadline.after(30))
+    assert found is not None
+    assert found.passes["data.len == 64"].tolist() == [True, False, True]
+    assert found.passes["rpc"].tolist() == [False, True, False]
+    assert found.fields["data.len"][0] == found.fields["data.len"][2] >= 0
+    assert found.fields["udp.length"].min() >= 0
 
 
 def test_flows_that_ask_for_nothing_cost_no_pass(capture: Path) -> None:

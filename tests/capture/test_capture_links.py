@@ -9,6 +9,7 @@ import pytest
 
 from rig.capture.dumpcap import Counts, read_messages, refusal
 from rig.capture.links import CarrierEvent, Link, carrier_events, counter_growth, find_link, parse_links
+from rig.errors import CaptureError
 
 
 def listed(name: str, mac: str, flags: list[str], **more: Any) -> dict[str, Any]:
@@ -47,6 +48,13 @@ def test_links_are_read_from_json() -> None:
     assert (down.up, down.carrier) == (False, False)
     assert find_link([up, dark], "rig0") is up
     assert find_link([up, dark], "02:00:00:00:00:02") is dark
+
+
+@pytest.mark.parametrize("wanted", ["eth9", "02:00:00:00:00:09", "02:00:00:00:00:01"])
+def test_a_hint_names_no_key_that_only_some_capture_points_have(wanted: str) -> None:
+    with pytest.raises(CaptureError) as missing:
+        find_link([link("a"), link("b")], wanted)
+    assert "in section `capture` of the bench file" in str(missing.value.hint)
 
 
 def test_only_counters_that_grew_are_told() -> None:

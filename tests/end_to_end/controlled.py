@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import pty
+import select
 import signal
 import subprocess
 import termios
@@ -28,6 +29,7 @@ class Controller:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._mark = f"RIG_TEST_MARK={uuid.uuid4().hex}"
         self._terminal, inner = pty.openpty()
+        self._leaving, self._leave = os.pipe()
         name, _, value = self._mark.partition("=")
         self.process = subprocess.Popen(
             command,
@@ -84,7 +86,11 @@ class Controller:
     def hang_up(self) -> None:
         """The terminal is gone: the kernel sends SIGHUP, and whoever still writes to it gets EIO."""
         if self._terminal >= 0:
-            os.close(self._terminal)
+            # As long as somebody reads from it a terminal is not closed, and who writes nothing wakes no reader.
+            os.write(self._leave, b"\n")
+            self._reader.join()
+            for descriptor in (self._terminal, self._leaving, self._leave):
+                os.close(descriptor)
             self._terminal = -1
 
     def members(self) -> dict[int, str]:
@@ -96,10 +102,10 @@ class Controller:
 
     def _read(self) -> None:
         while True:
-            try:
-                data = os.read(self._terminal, 4096)
-            except OSError:
-                data = b""
+            data = b""
+            ready, _, _ = select.select([self._terminal, self._leaving], [], [])
+            with contextlib.suppress(OSError):
+                data = b"" if self._leaving in ready else os.read(self._terminal, 4096)
             with self._news:
                 self._text += data.decode(errors="replace")
                 self._closed = not data

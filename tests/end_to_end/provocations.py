@@ -196,16 +196,21 @@ def step_clock(bench: Bench) -> None:
 def lease_of_another(bench: Bench) -> None:
     """A live run of another rig holds the Jetson."""
     beat = """if True:
-        import json, os, sys, time
+        import json, os, select, sys, time
         os.makedirs("/run/jetson/.rig", mode=0o700, exist_ok=True)
         stat = open("/proc/self/stat").read()
         lease = {"owner": "eve", "host": "far-away", "run_id": "nightly.1", "since_utc": "2026-01-31T02:00:00Z"}
         lease |= {"pid": os.getpid(), "start_time": int(stat[stat.rfind(")") + 2:].split()[19])}
         lease |= {"boot_id": open("/proc/sys/kernel/random/boot_id").read().strip()}
-        lease |= {"pid_namespace": os.readlink("/proc/self/ns/pid"), "heartbeat_ns": time.monotonic_ns()}
-        open("/run/jetson/.rig/lease.json", "w").write(json.dumps(lease))
+        lease |= {"pid_namespace": os.readlink("/proc/self/ns/pid")}
+        def beat():
+            with open("/run/jetson/.rig/lease.new", "w") as stream:
+                json.dump(lease | {"heartbeat_ns": time.monotonic_ns()}, stream)
+            os.replace(stream.name, "/run/jetson/.rig/lease.json")
+        beat()
         print("taken", flush=True)
-        sys.stdin.read()
+        while not select.select([sys.stdin], [], [], 1)[0]:
+            beat()
     """
     sshd = bench.processes("sshd")[0]
     other = subprocess.Popen(
@@ -218,6 +223,12 @@ def lease_of_another(bench: Bench) -> None:
     assert other.stdout.readline() == "taken\n"
     bench.cleanup.callback(other.wait)
     bench.cleanup.callback(other.kill)
+
+
+def untouched(info: RunInfo) -> None:
+    """Neither the NICs nor the board's port were taken."""
+    assert info.nic == {}
+    assert "board.log" not in info.files
 
 
 def kill_connection(bench: Bench) -> None:

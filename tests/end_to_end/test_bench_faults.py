@@ -42,6 +42,7 @@ from provocations import (
     step_clock,
     two_with_one_mac,
     unplug_port,
+    untouched,
 )
 from provoked import SLACK_S, Case, run_case
 
@@ -81,17 +82,17 @@ CASES = [
          before=jetson(python="/usr/bin/python9")),
     Case("jetson-taken", "ERROR", "jetson", "preflight",
          ("Jetson busy: held by eve on far-away (run nightly.1) since", "wait for that run"),
-         before=lease_of_another, root=True),
+         before=lease_of_another, also=untouched, root=True),
     Case("jetson-disk-full", "ERROR", "jetson", "preflight", ("disk full",), before=jetson_disk("size=16k"),
          root=True),
     Case("jetson-read-only", "ERROR", "jetson", "preflight", ("jetson@10.78.0.20", "work_dir"),
          before=jetson_disk("ro"), root=True),
     Case("interface-missing", "ERROR", "capture", "preflight", ("no interface 'enp9s0'", "there are:",
-         "capture.interface"), before=capture("enp9s0")),
+         "section `capture`"), before=capture("enp9s0")),
     Case("interface-down", "ERROR", "capture", "preflight", ("board-port is down", "ip link set board-port up"),
          before=lambda bench: bench.ip("link", "set", "board-port", "down")),
     Case("two-with-one-mac", "ERROR", "capture", "preflight", ("2 interfaces have the MAC address", "mirror0",
-         "by name"), before=two_with_one_mac),
+         "name it in section `capture`"), before=two_with_one_mac),
     Case("no-right-to-capture", "ERROR", "capture", "preflight", ("may not capture on board-port", "setcap"),
          before=no_right_to_capture, root=True),
     Case("no-dumpcap", "ERROR", "capture", "preflight", ("dumpcap could not be started", "apt-get install"),

@@ -50,6 +50,7 @@ def test_the_record_is_whole_and_says_what_ran(run) -> None:
     assert info.outcome == "completed"
     assert info.firmware["build_id"] == info.board["boot"]["build"]
     assert info.firmware["flash"]["verified"]
+    assert info.tools["dumpcap"] in info.capture["version"]
     assert info.capture["interfaces"][0]["dropped"] == 0
     assert info.board["counters"]["rx_requests"] == 620
     for name, meta in info.files.items():

@@ -219,12 +219,18 @@ def test_a_writer_that_is_killed_in_the_middle_loses_nothing(tmp_path: Path) -> 
 def test_history_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--records", str(tmp_path)]) == 0
     assert "no results yet" in capsys.readouterr().out
-    assert main(["history", "--records", str(tmp_path / "gone")]) == 3
+    assert main(["history", "--records", str(tmp_path / "gone")]) == 2
     assert "there are no records" in capsys.readouterr().err
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "answer-tim", "--records", str(records)]) == 3
+    assert main(["history", "answer-tim", "--records", str(records)]) == 2
     assert "answer-time, no-loss, some-plan" in capsys.readouterr().err
-    assert main(["history", "some-plan", "--since", "soon", "--records", str(records)]) == 3
-    assert "'soon' is no time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["soon", "99999999d", "9" * 30 + "h", "0000-01-01"])
+def test_a_time_that_is_none_is_answered_with_how_to_write_one(
+    records: Path, when: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "some-plan", "--since", when, "--records", str(records)]) == 2
+    assert f"'{when}' is no time to begin at\n  next step: write 30d" in capsys.readouterr().err

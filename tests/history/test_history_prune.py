@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from written_runs import Conditions, counted, write_run
 
 from rig.cli import main
-from rig.history.prune import captures, chosen, remove
+from rig.history.prune import captures, chosen, pruned_on, remove
 from rig.record import VERDICTS
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -46,11 +47,52 @@ def test_the_oldest_green_go_first_until_the_rest_fits(tmp_path: Path) -> None:
 def test_only_the_capture_goes(tmp_path: Path) -> None:
     run = run_of(tmp_path, 100)
     before = {path.name for path in run.iterdir()}
+    assert pruned_on(run) is None
     for one in captures(tmp_path):
-        remove(one)
+        remove(one, NOW_MS)
     assert {path.name for path in run.iterdir()} == before - {"capture.pcapng"} | {"pruned.json"}
+    assert pruned_on(run) == "2026-06-01"
     assert (run / VERDICTS).is_file()
     assert list(captures(tmp_path)) == []
+
+
+def test_what_triage_copied_is_counted_and_goes_with_the_capture(tmp_path: Path) -> None:
+    run = run_of(tmp_path, 1, size=400)
+    triage = run.with_name(f"{run.name}.triage")
+    (triage / "wireshark").mkdir(parents=True)
+    for name, size in (("annotated.pcapng", 500), ("frame-7.pcapng", 30), ("report.html", 9000)):
+        (triage / name).write_bytes(bytes(size))
+    assert [one.size for one in captures(tmp_path)] == [930]
+    assert gone(tmp_path, max_bytes=930) == []
+    assert gone(tmp_path, max_bytes=900) == [run.parent.name]
+    (run / "capture.pcapng").unlink()
+    (found,) = captures(tmp_path)
+    remove(found, NOW_MS)
+    assert [path.name for path in sorted(triage.iterdir())] == ["report.html", "wireshark"]
+    note = json.loads((run / "pruned.json").read_bytes())
+    assert note["removed"] == {f"{triage.name}/annotated.pcapng": 500, f"{triage.name}/frame-7.pcapng": 30}
+
+
+@pytest.mark.parametrize("option", ["--older-than", "--failing-older-than", "--max-size"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "many"])
+def test_what_is_no_amount_is_refused_and_nothing_goes(
+    tmp_path: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(tmp_path, 4000)
+    with pytest.raises(SystemExit) as ended:
+        main(["history", "prune", f"{option}={value}", "--records", str(tmp_path)])
+    assert ended.value.code == 2
+    assert f"'{value}' is no amount" in capsys.readouterr().err
+    assert (run / "capture.pcapng").is_file()
+
+
+@pytest.mark.parametrize("question", [["prune"], ["rebuild"], []])
+def test_a_folder_that_is_not_there_is_refused_and_not_made(
+    tmp_path: Path, question: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", *question, "--records", str(tmp_path / "nosuch")]) == 2
+    assert f"there are no records in {tmp_path}/nosuch" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_no_set_is_left_alone(tmp_path: Path) -> None:

@@ -95,6 +95,14 @@ def test_a_night_that_never_began_is_reported_and_told(
     assert (records / "morning" / "morning.html").is_file()
 
 
+def test_a_report_on_a_folder_that_is_not_there_is_refused_and_makes_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["nightly", "--report", "--record-dir", str(tmp_path / "recrods")]) == 2
+    assert f"there are no records in {tmp_path}/recrods" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("verdict", "code"), [("FAIL", 1), ("PASS", 0), ("INCONCLUSIVE", 4)])
 def test_a_report_has_the_exit_code_of_the_night(tmp_path: Path, verdict: str, code: int) -> None:
     directory = tmp_path / "20260101T000000Z-abcdef"

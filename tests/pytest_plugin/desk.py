@@ -8,6 +8,7 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -74,28 +75,31 @@ class Desk:
         own = {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "COLUMNS": "120", "STUB_LOG": str(self.folder / "stub.log")}
         return kept | own | more
 
-    def rig(self, *arguments: str | Path, **environment: str) -> Outcome:
-        """Run `rig` here, on the stub."""
-        main = "import sys, stub_campaign, rig.cli; sys.exit(rig.cli.main(sys.argv[1:]))"
-        return self._run([sys.executable, "-c", main, *map(str, arguments)], environment)
+    def rig(self, *arguments: str | Path, stdout: int | IO[bytes] = subprocess.PIPE, before: str = "pass") -> Outcome:
+        """Run `rig` here, on the stub. before: Python to be run first."""
+        main = f"import sys, stub_campaign, rig.cli; {before}; sys.exit(rig.cli.main(sys.argv[1:]))"
+        return self._run([sys.executable, "-c", main, *map(str, arguments)], {}, stdout)
 
     def pytest(self, *arguments: str | Path, stub: bool = True, **environment: str) -> Outcome:
         """Run pytest here; without `stub` nothing stands in for the bench."""
         return self._run(self.command(*(["-p", "stub_campaign"] if stub else []), *arguments), environment)
 
-    def _run(self, command: list[str], environment: dict[str, str]) -> Outcome:
+    def _run(
+        self, command: list[str], environment: dict[str, str], stdout: int | IO[bytes] = subprocess.PIPE
+    ) -> Outcome:
         (self.folder / "stub.log").write_text("")
         done = subprocess.run(
             command,
             cwd=self.folder,
             env=self.environment(**environment),
-            capture_output=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             text=True,
             timeout=300,
             check=False,
         )
         runs = [line.split() for line in (self.folder / "stub.log").read_text().splitlines()]
-        return Outcome(done.returncode, done.stdout + done.stderr, runs)
+        return Outcome(done.returncode, (done.stdout or "") + done.stderr, runs)
 
 
 def cases(xml: Path) -> dict[str, ET.Element]:

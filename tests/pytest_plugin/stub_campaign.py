@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import rig.campaign
 from rig.campaign import Compared, Judged
-from rig.errors import BoardError
+from rig.errors import BoardError, InternalError
 from rig.judging import judge_comparisons
 from rig.record import RunSet
 from rig.run import title
@@ -30,6 +30,7 @@ class StubCampaign:
         self._set = lambda: RunSet.create(records, command, set_id)
         self.progress = progress
         self._made = 0
+        self._rig = None
         self._told = (os.environ.get("PYTEST_XDIST_WORKER", "main"), Path(bench).name, instance, set_id)
 
     def __enter__(self):
@@ -39,7 +40,8 @@ class StubCampaign:
         pass
 
     def close(self) -> None:
-        pass
+        if self._rig is not None:
+            self._rig.is_open = False
 
     @property
     def directory(self) -> Path:
@@ -51,13 +53,19 @@ class StubCampaign:
     def rig(self):
         if os.environ.get("STUB_RIG") == "broken":
             raise BoardError("the serial port is busy", seen="held by minicom", hint="close minicom")
-        bench = SimpleNamespace(bench="stub", model_dump=lambda mode: {})
-        return SimpleNamespace(
-            bench=bench,
-            text="",
-            missing=lambda wanted: [one for one in wanted if one != "here"],
-            require_whole=lambda: None,
-        )
+        if self._rig is None:
+            self._rig = SimpleNamespace(
+                bench=SimpleNamespace(bench="stub", model_dump=lambda mode: {}),
+                is_open=True,
+                text="",
+                missing=lambda wanted: [one for one in wanted if one != "here"],
+                require_whole=self._require_whole,
+            )
+        return self._rig
+
+    def _require_whole(self) -> None:
+        if not self._rig.is_open:
+            raise InternalError("a part of the emulated bench ended by itself")
 
     def run(self, plan_file, point) -> Judged:
         with Path(os.environ["STUB_LOG"]).open("a") as log:

@@ -186,17 +186,32 @@ def test_a_worker_that_dies_of_the_last_item_is_not_waited_for(desk: Desk) -> No
     assert "2 passed, 1 error" in done.text
 
 
-def test_a_further_interrupt_reaches_a_run_and_nothing_else() -> None:
+def test_a_further_interrupt_reaches_what_is_being_torn_down_and_nothing_else() -> None:
     invocation = Invocation(SimpleNamespace())  # type: ignore[arg-type]
     hurried: list[bool] = []
     invocation.on_further_interrupt = lambda: hurried.append(True)
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         invocation._interrupt(signal.SIGTERM, None)
-    with invocation.running(), pytest.raises(KeyboardInterrupt, match="SIGINT"):
+    with pytest.raises(KeyboardInterrupt, match="SIGINT"), invocation.interruptible():
         invocation._interrupt(signal.SIGINT, None)
     assert not hurried
     invocation._interrupt(signal.SIGINT, None)
     assert hurried
+
+
+def in_foreground(desk: Desk, *arguments: str) -> subprocess.Popen[str]:
+    """pytest as the foreground process group of a terminal."""
+    return subprocess.Popen(
+        desk.command(*arguments),
+        cwd=desk.folder,
+        env=desk.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+        # Whatever was ignored where these tests were started: in the background, say.
+        preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGHUP)] and None,
+    )
 
 
 WAITS = """\
@@ -232,17 +247,7 @@ def test_the_controlling_process_passes_its_end_on_and_waits_for_teardown(
 ) -> None:
     for name in ("test_a.py", "test_b.py"):
         desk.test(name, WAITS.format(folder=str(desk.folder)))
-    process = subprocess.Popen(
-        desk.command("-n", "2"),
-        cwd=desk.folder,
-        env=desk.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        process_group=0,
-        # Whatever was ignored where these tests were started: in the background, say.
-        preexec_fn=lambda: [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGHUP)] and None,
-    )
+    process = in_foreground(desk, "-n", "2")
     while len(workers := [int(path.name.removeprefix("up-")) for path in desk.folder.glob("up-*")]) < 2:
         assert process.poll() is None, process.stdout and process.stdout.read()
         time.sleep(0.02)
@@ -253,4 +258,40 @@ def test_the_controlling_process_passes_its_end_on_and_waits_for_teardown(
     assert sorted(path.name for path in desk.folder.glob("ended-by-*")) == [f"ended-by-SIGTERM-gw{n}" for n in (0, 1)]
     assert sorted(path.name for path in desk.folder.glob("torn-down-*")) == ["torn-down-gw0", "torn-down-gw1"]
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
+    assert "Traceback" not in text
+
+
+SLOW_TO_END = """\
+import time
+from pathlib import Path
+import pytest
+
+@pytest.fixture
+def held():
+    yield
+    Path({folder!r}, "given-back").touch()
+
+@pytest.fixture
+def slow(held):
+    yield
+    Path({folder!r}, "tearing-down").touch()
+    time.sleep(60)
+
+def test_waits(slow):
+    Path({folder!r}, "up").touch()
+    time.sleep(60)
+"""
+
+
+def test_a_second_ctrl_c_cuts_the_workers_teardown_short(desk: Desk) -> None:
+    desk.test("test_slow.py", SLOW_TO_END.format(folder=str(desk.folder)))
+    process = in_foreground(desk, "-n", "1")
+    for name in ("up", "tearing-down"):
+        while not (desk.folder / name).exists():
+            assert process.poll() is None, process.stdout and process.stdout.read()
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+    text, _ = process.communicate(timeout=300)
+    assert process.returncode == 2, text
+    assert (desk.folder / "given-back").exists(), text
     assert "Traceback" not in text

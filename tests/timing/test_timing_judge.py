@@ -296,6 +296,44 @@ def test_no_packets_are_never_a_pass() -> None:
     assert set(verdicts(run(Capture(), ALL)).values()) == {"INCONCLUSIVE"}
 
 
+# --- resolution of the stamps -----------------------------------------------------------------------------------------
+
+
+def coarse(step_ns: int, answer_ns: int) -> Capture:
+    """50 exchanges as stamps of that resolution show them: cut to whole steps."""
+    capture = Capture()
+    for i in range(50):
+        capture.request(i * 10 * MS, i)
+        capture.answer((i * 10 * MS + answer_ns) // step_ns * step_ns, i)
+    return capture
+
+
+@pytest.mark.parametrize(("answer_ns", "shown"), [(1_900 * US, MS), (2_100 * US, 2 * MS)])
+def test_stamps_coarser_than_e_prove_nothing_that_lies_within_one_step_of_them(answer_ns: int, shown: int) -> None:
+    checks = {"time": (RESPONSE_TIME, [each(1_500 * US)]), "far": (RESPONSE_TIME, [each(10 * MS)])}
+    result = run(coarse(MS, answer_ns), checks, interfaces=[InterfaceInfo("", 1, 1e6)], e_ns=50 * US)
+    assert result.check("time").summary.max_ns == shown  # type: ignore[union-attr]
+    assert verdicts(result) == {"time": "INCONCLUSIVE", "far": "PASS"}
+    assert result.e_ns == MS
+    note = "the stamps of this capture resolve 1 ms, coarser than the bench's e = 50 us: e = 1 ms was judged by"
+    assert result.check("far").notes == (note,)
+
+
+def test_a_limit_finer_than_three_steps_of_the_stamps_cannot_pass() -> None:
+    checks = {"time": (RESPONSE_TIME, [each(2_900 * US)])}
+    result = run(coarse(MS, 100 * US), checks, interfaces=[InterfaceInfo("", 1, 1e6)], e_ns=50 * US)
+    assert result.check("time").verdict is Verdict.INCONCLUSIVE
+    assert "finer than 3 e = 3 ms" in result.check("time").reason
+
+
+def test_stamps_finer_than_e_change_nothing_and_neither_do_interfaces_without_packets_of_the_plan() -> None:
+    checks = {"time": (RESPONSE_TIME, [each(2_100 * US)])}
+    fine, coarser = InterfaceInfo("a", 1, 1e3), InterfaceInfo("b", 1, 1e9)
+    for interfaces in ([fine], [fine, coarser]):
+        result = run(coarse(US, 1_800 * US), checks, interfaces=interfaces, e_ns=50 * US)
+        assert (result.verdict, result.e_ns, result.check("time").notes) == (Verdict.PASS, 50 * US, ())
+
+
 # --- boards that do not answer ----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -152,12 +153,31 @@ def test_one_way_traffic_of_an_unknown_protocol_accuses_nobody(tmp_path: Path) -
 def test_frames_of_an_unknown_protocol_that_come_twice_are_the_capture_points(tmp_path: Path) -> None:
     wire = Wire(10)
     for i in range(40):
-        for copy in (0, 4_000):
-            wire.udp(i * 10 * MS + copy, "10.77.0.20", f"ask {i}".encode(), 4000, 53)
-            wire.udp(i * 10 * MS + MS + copy, "10.77.0.10", f"answer {i}".encode(), 53, 4000)
+        wire.udp(i * 10 * MS, "10.77.0.20", f"ask {i}".encode(), 4000, 53)
+        wire.udp(i * 10 * MS + MS, "10.77.0.10", f"answer {i}".encode(), 53, 4000)
+    wire.frames += [(at + 4_000, frame) for at, frame in wire.frames]
     found = diagnose(case_of_capture(wire.write(tmp_path / "made.pcapng"))).first
     assert found is not None
     assert found.name == "capture-copies"
+
+
+def test_equal_payloads_in_packets_of_their_own_are_no_copies(tmp_path: Path) -> None:
+    wire = Wire(10)
+    for i in range(80):
+        wire.udp(i // 2 * 10 * MS + i % 2 * 50_000, "10.77.0.20", b"poll", 4000, 53)
+        wire.udp(i // 2 * 10 * MS + MS + i % 2 * 50_000, "10.77.0.10", b"value", 53, 4000)
+    causes = diagnose(case_of_capture(wire.write(tmp_path / "made.pcapng"))).causes
+    assert "capture-copies" not in [cause.name for cause in causes]
+
+
+@pytest.mark.parametrize(("length", "score"), [(1468, 0), (1469, 0.5), (8964, 0.5), (8965, 0.7)])
+def test_tcp_frames_that_ethernet_does_not_carry_were_merged(tmp_path: Path, length: int, score: float) -> None:
+    wire = Wire(10)
+    for i in range(50):
+        segment = struct.pack(">HHIIBBHHH", 4000, 80, i * length, 0, 0x50, 0x18, 8192, 0, 0) + bytes(length)
+        wire.ip(i * MS, "10.77.0.20", "10.77.0.10", 6, segment)
+    causes = diagnose(case_of_capture(wire.write(tmp_path / "made.pcapng"))).causes
+    assert [cause.score for cause in causes if cause.name == "capture-offload"] == [score] * bool(score)
 
 
 def test_rules_have_unique_names_and_tell_what_to_do() -> None:

@@ -30,7 +30,8 @@ class PortFacts:
 
 def serial_port(site: Site) -> Finding:
     """The port is looked at and not opened: opening may reset the board (DTR). A port server is connected to."""
-    from rig.board.serial_port import holders, resolve
+    from rig.board.port_holders import holders
+    from rig.board.serial_port import resolve
 
     assert site.bench is not None
     port = site.bench.board.serial.port

@@ -1,5 +1,6 @@
 """Which response belongs to which request: by request id, by a key of the flows, or by order where there is neither.
 
+Always within one conversation: the answer to another client's request is none, whatever its id, key or place in line.
 Only first copies take part; copies are counted. A response counts for a request when it is at most the time-out
 away; of several the first counts (RFC 2681 section 2.4, RFC 6673 section 4).
 """
@@ -13,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rig.errors import PlanError
-from rig.timing.flows import Packets
+from rig.timing.flows import Keys, Packets
+from rig.timing.metrics.conversations import conversations
 from rig.timing.metrics.owners import earliest, owners, reaches
-from rig.timing.metrics.queueing import queue, unclear, within
+from rig.timing.metrics.queueing import pair
+from rig.timing.segments import messages, repeats
 from rig.timing.tokens import Tokens
 
 _NONE = np.iinfo(np.int64).max
+_REPEATS = "TCP segments without new data"
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,15 @@ def match(
 def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], timeout_ns: int) -> Matching:
     asked, answered = _tokens(requests), _tokens(responses)
     instance = _instances(requests)
-    owner = owners(asked.request_id[instance], requests.time_ns[instance], answered.request_id, responses.time_ns)
+    asked_in, answered_in = _conversations(requests, responses)
+    owner = owners(
+        asked.request_id[instance],
+        requests.time_ns[instance],
+        answered.request_id,
+        responses.time_ns,
+        asked_in[instance],
+        answered_in,
+    )
     delay = np.where(owner >= 0, responses.time_ns - requests.time_ns[instance[owner]] if len(instance) else 0, 0)
     fresh = (owner >= 0) & responses.stream.first_copy
     in_time = fresh & (np.abs(delay) <= timeout_ns)
@@ -129,26 +141,31 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
 
 
 def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
-    """Equal keys belong together; a key may come again (a wrap, a later exchange).
+    """Equal keys of one conversation belong together; a key may come again (a wrap, a later exchange).
 
     A request whose key's last packet was a request too, less than the time-out ago, repeats it: the first counts. A
     response belongs to the latest request of its key that is not after it.
     """
-    asked, answered = requests.keys, responses.keys
+    asked, asked_again = _fresh_keys(requests)
+    answered, answered_again = _fresh_keys(responses)
     count = len(asked.position)
     is_response = np.repeat([False, True], [count, len(answered.position)])
     position = np.concatenate((asked.position, answered.position))
     time = np.concatenate((requests.time_ns[asked.position], responses.time_ns[answered.position]))
     key = np.concatenate((asked.value, answered.value))
-    order = np.lexsort((is_response, time, key))  # a request at the same time comes first, so that it owns the response
-    position, time, key, is_response = position[order], time[order], key[order], is_response[order]
+    asked_in, answered_in = _conversations(requests, responses)
+    talk = np.concatenate((asked_in[asked.position], answered_in[answered.position]))
+    # A request at the same time comes first, so that it owns the response.
+    order = np.lexsort((is_response, time, key, talk))
+    position, time, key, talk = position[order], time[order], key[order], talk[order]
+    is_response = is_response[order]
 
+    begins = np.ones(len(key), np.bool_)
+    begins[1:] = (key[1:] != key[:-1]) | (talk[1:] != talk[:-1])
     follows = np.zeros(len(key), np.bool_)
-    follows[1:] = (key[1:] == key[:-1]) & ~is_response[:-1] & (time[1:] - time[:-1] < timeout_ns)
+    follows[1:] = ~begins[1:] & ~is_response[:-1] & (time[1:] - time[:-1] < timeout_ns)
     repeat = ~is_response & follows
     index = np.arange(len(key))
-    begins = np.ones(len(key), np.bool_)
-    begins[1:] = key[1:] != key[:-1]
     key_begin = np.maximum.accumulate(np.where(begins, index, 0))
     owner = np.maximum.accumulate(np.where(~is_response & ~repeat, index, -1))
     owned = is_response & (owner >= key_begin)
@@ -169,7 +186,7 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
     mine[instance] = True
     counts = {
         "requests without a key": np.count_nonzero(requests.measured)
-        - np.count_nonzero(requests.measured[asked.position]),
+        - np.count_nonzero(requests.measured[requests.keys.position]),
         "repeated requests": np.count_nonzero(repeat & requests.measured[np.where(is_response, 0, position)])
         if count
         else 0,
@@ -180,6 +197,7 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
         )
         if len(answered.position)
         else 0,
+        _REPEATS: asked_again + answered_again,
     }
     return Matching(
         request=position[instance],
@@ -189,6 +207,17 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
         ambiguous=np.zeros(len(instance), np.bool_),
         counts={name: int(value) for name, value in counts.items()},
     )
+
+
+def _conversations(requests: Packets, responses: Packets) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    return conversations(requests.table.flows, requests.sender, responses.sender)
+
+
+def _fresh_keys(flow: Packets) -> tuple[Keys, int]:
+    """(the keys without those of repeated TCP segments, how many these are in the window)."""
+    position, value = flow.keys.position, flow.keys.value
+    again = repeats(flow.table, flow.row[position])
+    return Keys(position[~again], value[~again]), int(np.count_nonzero(again & flow.measured[position]))
 
 
 def _tokens(flow: Packets) -> Tokens:
@@ -228,35 +257,37 @@ def _of_the_same_answer(responses: Packets, owner: NDArray[np.int64], last: NDAr
 
 
 def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"], timeout_ns: int) -> Matching:
-    """The oldest request still open owns the next response; a request is open for the time-out."""
-    asking = np.flatnonzero(requests.stream.first_copy if requests.tokens is not None else np.ones(len(requests), bool))
-    asking = asking[requests.measured[asking]]
-    answering = np.arange(len(responses))
+    """The oldest request of a conversation that is still open owns its next response."""
+    said, replied = messages(requests), messages(responses)
+    asking, answering = np.flatnonzero(requests.measured & said), np.flatnonzero(replied)
+    if requests.tokens is not None:
+        asking = asking[requests.stream.first_copy[asking]]
     if responses.tokens is not None:
         flag = responses.tokens.last if to == "last" else responses.tokens.first
-        answering = np.flatnonzero(responses.stream.first_copy & flag)
+        answering = answering[(responses.stream.first_copy & flag)[answering]]
     if len(asking):
         answering = answering[responses.time_ns[answering] >= requests.time_ns[asking[0]]]
-    asked_ns, answered_ns = requests.time_ns[asking], responses.time_ns[answering]
 
-    ambiguous = np.zeros(len(asking), np.bool_)
-    strays: list[int] = []
-    if len(asking) == len(answering) and within(answered_ns - asked_ns, timeout_ns):
-        response = answering
-    else:
-        chosen, strays = queue(asked_ns.tolist(), answered_ns.tolist(), timeout_ns)
-        index = np.array(chosen, np.int64)
-        response = np.full(len(asking), -1, np.int64)
-        response[index >= 0] = answering[index[index >= 0]]
-        closed_ns = asked_ns + timeout_ns
-        closed_ns[response >= 0] = responses.time_ns[response[response >= 0]]
-        ambiguous = unclear(asked_ns, closed_ns, response < 0, strays)
+    asked_in, answered_in = _conversations(requests, responses)
+    pairs = pair(
+        requests.time_ns[asking],
+        responses.time_ns[answering],
+        asked_in[asking],
+        answered_in[answering],
+        timeout_ns,
+    )
+    response = np.where(pairs.response >= 0, answering[pairs.response] if len(answering) else -1, -1)
     return Matching(
         request=asking,
         response=response,
         complete=response >= 0,
         late=np.zeros(len(asking), np.bool_),
-        ambiguous=ambiguous,
-        counts={"responses without a request": len(strays)},
-        strays=bool(strays) and bool(ambiguous.any()),
+        ambiguous=pairs.ambiguous,
+        counts={
+            "responses without a request": int(np.count_nonzero(pairs.stray)),
+            _REPEATS: int(
+                np.count_nonzero(requests.measured & ~said) + np.count_nonzero(responses.measured & ~replied)
+            ),
+        },
+        strays=pairs.strays,
     )

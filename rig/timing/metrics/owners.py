@@ -11,35 +11,38 @@ def owners(
     request_ns: NDArray[np.int64],
     response_id: NDArray[np.uint32],
     response_ns: NDArray[np.int64],
+    asked_in: NDArray[np.int64],
+    answered_in: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Index of each response's request, -1 where no request has its id.
+    """Index of each response's request, -1 where no request of its conversation has its id.
 
     Where an id was used several times (a wrap, another run in the file) it is the latest one not after the response,
-    else the earliest.
+    else the earliest. asked_in, answered_in: the conversations of requests and responses.
     """
     if not len(request_id):
         return np.full(len(response_id), -1, np.int64)
-    if (np.diff(request_id) == 1).all():  # counted up without a gap, as our runner does
-        direct = response_id.astype(np.int64) - int(request_id[0])
-        direct[(direct < 0) | (direct >= len(request_id))] = -1
-        return direct
-    order = np.argsort(request_id, kind="stable")
-    ids = request_id[order]
-    low = np.searchsorted(ids, response_id, "left")
+    if (np.diff(request_id) == 1).all():  # counted up without a gap, as our runner does; unsigned, so over the wrap too
+        direct = (response_id - request_id[0]).astype(np.int64)
+        direct[direct >= len(request_id)] = -1
+        return np.where(asked_in[direct] == answered_in, direct, -1)
+    asked, answered = (asked_in << 32) | request_id, (answered_in << 32) | response_id
+    order = np.argsort(asked, kind="stable")
+    ids = asked[order]
+    low = np.searchsorted(ids, answered, "left")
     found = low < len(ids)
-    found[found] = ids[low[found]] == response_id[found]
+    found[found] = ids[low[found]] == answered[found]
     position = np.where(found, low, 0)
     if (np.diff(ids) == 0).any():
         # Merge both by (id, time); a request at the same time comes first, so that it owns the response.
         merged = np.lexsort(
             (
-                np.repeat([0, 1], [len(ids), len(response_id)]),
+                np.repeat([0, 1], [len(ids), len(answered)]),
                 np.concatenate((request_ns[order], response_ns)),
-                np.concatenate((ids, response_id)),
+                np.concatenate((ids, answered)),
             )
         )
         latest = np.maximum.accumulate(np.where(merged < len(ids), merged, -1))
-        seen = np.empty(len(response_id), np.int64)
+        seen = np.empty(len(answered), np.int64)
         is_response = merged >= len(ids)
         seen[merged[is_response] - len(ids)] = latest[is_response]
         position = np.maximum(position, seen)

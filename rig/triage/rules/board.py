@@ -32,29 +32,34 @@ def _faults(case: Case) -> list[str]:
 
 
 def silent(case: Case) -> Support | None:
-    """It hears (ARP is answered, requests arrive) and never answers."""
+    """It hears (ARP is answered, requests arrive) and never answers, however long the capture waits."""
     exchanges = case.exchanges
     clues, against = [], []
     if exchanges is None or not case.expects_answers or exchanges.push:
         return None
-    if not len(exchanges.asks) or len(exchanges.answers):
+    asks = exchanges.asks
+    if not len(asks) or len(exchanges.answers) or asks.time_ns[0] + case.timeout_ns > case.table.time_ns[-1]:
         return None
-    clues.append(Clue(f"none of {len(exchanges.asks)} requests was answered", case.numbers(exchanges.asks.row, 4)))
+    clues.append(Clue(f"none of {len(asks)} requests was answered", case.numbers(asks.row, 4)))
     board = case.addresses["board"]
     heard = [one for one in case.arp if one.target == board and one.reply_ns is not None]
     spoke = np.array([key.src == board for key in case.table.flows] + [False], np.bool_)
-    frames = np.count_nonzero(spoke[case.table.flow])
-    score = 0.6
-    if heard or frames:
+    frames = np.flatnonzero(spoke[case.table.flow])
+    # Captures of other protocols are often of one direction only, which looks the same.
+    score = 0.6 if exchanges.known or case.info is not None else 0.45
+    if heard or len(frames):
         score = 0.9
+    if heard:
         clues.append(Clue("the board answers ARP: its network runs", tuple(one.number for one in heard[:3])))
+    elif len(frames):
+        clues.append(Clue(f"the board sends other frames ({len(frames)}): its network runs", case.numbers(frames, 3)))
     else:
         against.append(Clue("the board sent no frame at all"))
     counters = case.info.board.get("counters", {}) if case.info is not None else {}
     if counters.get("rx_requests"):
         clues.append(Clue(f"its own counter says that {counters['rx_requests']} requests reached its service"))
         score = 0.95
-    if case.icmp:
+    if case.undelivered:
         score = min(score, 0.4)
         against.append(Clue("ICMP errors came instead of answers"))
     return Support(score, tuple(clues), tuple(against))

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rig.plan.units import format_ns
+from rig.timing.copies import AT_ONCE_NS, shown_twice
+from rig.timing.merged import LONGEST_JUMBO, merged_rows
 from rig.triage.diagnosis import Clue, Rule, Support
 from rig.triage.rules.capture_point import at_the_board
 
 if TYPE_CHECKING:
     from rig.triage.case import Case
-
-_AT_ONCE_NS = 200_000
-"""A capture point that shows a frame twice does so within this time."""
 
 
 def _shares(case: Case) -> tuple[float, float, int, int] | None:
@@ -32,19 +31,19 @@ def capture_copies(case: Case) -> Support | None:
     """Both directions twice: by sequence numbers, or by equal frames where the protocol is not known."""
     shares = _shares(case)
     if shares is None or not case.exchanges:
-        return _equal_neighbours(case)
+        return _equal_frames(case)
     of_requests, of_answers, copied_requests, copied_answers = shares
     if not copied_requests or not copied_answers:
         return None
     answers = case.exchanges.answers
     copies = np.flatnonzero(answers.copy)
-    near = np.count_nonzero(answers.since_copy_ns[copies] < _AT_ONCE_NS) / len(copies)
+    near = np.count_nonzero(answers.since_copy_ns[copies] <= AT_ONCE_NS) / len(copies)
     clues = [
         Clue(
             f"frames of both directions come twice: {of_requests:.0%} of the requests, {of_answers:.0%} of the answers",
             case.numbers(answers.row[copies]),
         ),
-        Clue(f"{near:.0%} of the copies follow within {format_ns(_AT_ONCE_NS)}"),
+        Clue(f"{near:.0%} of the copies follow within {format_ns(AT_ONCE_NS)}"),
     ]
     against = []
     if case.report is not None:
@@ -57,25 +56,16 @@ def capture_copies(case: Case) -> Support | None:
     return Support(score, tuple(clues), tuple(against))
 
 
-def _equal_neighbours(case: Case) -> Support | None:
-    """Frames that are followed at once by one of the same flow with the same payload, in most flows."""
+def _equal_frames(case: Case) -> Support | None:
+    """Nearly every frame of both directions comes again at once, octet for octet, headers included."""
     table = case.table
-    if len(table) < 20:
-        return None
-    same = (table.flow[1:] == table.flow[:-1]) & (table.payload_len[1:] == table.payload_len[:-1])
-    same &= (table.flow[1:] >= 0) & (table.payload_len[1:] > 0) & (table.time_ns[1:] - table.time_ns[:-1] < _AT_ONCE_NS)
-    twins = []
-    for row in np.flatnonzero(same)[:20_000]:
-        one, other = (int(table.payload_off[at]) for at in (row, row + 1))
-        length = int(min(table.payload_cap[row], table.payload_cap[row + 1]))
-        if bytes(table.data[one : one + length]) == bytes(table.data[other : other + length]):
-            twins.append(int(row) + 1)
-    looked_at = min(int(np.count_nonzero((table.flow >= 0) & (table.payload_len > 0))), 40_000)
-    both_ways = len({table.flows[table.flow[row]].src for row in twins}) > 1
-    if not twins or len(twins) < 0.4 * looked_at or not both_ways:
+    copies = shown_twice(table, np.flatnonzero((table.flow >= 0) & (table.payload_len > 0)))
+    if copies is None or len({table.flows[flow].src for flow in np.unique(table.flow[copies.row])}) < 2:
         return None
     clue = Clue(
-        f"{len(twins)} of {looked_at} frames with a payload repeat the one right before them", case.numbers(twins)
+        f"{len(copies.row)} of {copies.looked_at} frames with a payload repeat another, headers and all, within "
+        f"{format_ns(AT_ONCE_NS)}",
+        case.numbers(copies.row),
     )
     return Support(0.9, (clue,))
 
@@ -202,14 +192,14 @@ def copies_to_board(case: Case) -> Support | None:
 
 
 def merged_frames(case: Case) -> Support | None:
-    """Frames longer than Ethernet carries: the capturing NIC joined them (GRO, LRO) or was about to cut them (TSO)."""
-    long = np.flatnonzero(case.table.wire_len > 9018)
-    jumbo = np.flatnonzero((case.table.wire_len > 1522) & (case.table.wire_len <= 9018))
-    if not len(long) and not len(jumbo):
+    """Frames that no link carried so: the capturing NIC joined them (GRO, LRO) or was about to cut them (TSO)."""
+    rows = merged_rows(case.table, np.arange(len(case.table)))
+    if not len(rows):
         return None
-    rows = long if len(long) else jumbo
     clue = Clue(f"{len(rows)} frames are longer than an Ethernet frame of 1518 bytes", case.numbers(rows))
-    return Support(0.7 if len(long) else 0.35, (clue,))
+    if case.table.wire_len[rows].max() > LONGEST_JUMBO:
+        return Support(0.7, (clue,))
+    return Support(0.5, (clue,), (Clue("a link with jumbo frames would look the same"),))
 
 
 def _lost_before_copies(case: Case) -> float:

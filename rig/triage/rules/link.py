@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rig.triage.case import Case
 
 _MTU = 1500
+_ELSEWHERE = 0.4
+"""Score of trouble in a capture without any request or answer: too little to believe that it is the board's."""
+_NOT_OURS = Clue("no request and no answer is in the capture, so that it may be anybody's")
 _UNREACHABLE = {0: "network", 1: "host", 2: "protocol", 3: "port", 4: "too big", 13: "prohibited"}
 
 
@@ -20,7 +23,8 @@ def first_fragment_lost(case: Case) -> Support | None:
     found = [finding for finding in case.table.findings if finding.kind == "incomplete-datagram"]
     if not found:
         return None
-    return Support(0.93, (Clue(found[0].detail),))
+    clue = (Clue(found[0].detail),)
+    return Support(0.93, clue) if case.exchanges is not None else Support(_ELSEWHERE, clue, (_NOT_OURS,))
 
 
 def oversize(case: Case) -> Support | None:
@@ -42,7 +46,7 @@ def oversize(case: Case) -> Support | None:
 
 
 def icmp(case: Case) -> Support | None:
-    errors = [error for error in case.icmp if error.kind == 3]
+    errors = [error for error in case.undelivered if error.kind == 3]
     if not errors:
         return None
     who = {"board": "the board", "jetson": "the Jetson"}
@@ -53,8 +57,10 @@ def icmp(case: Case) -> Support | None:
         f"{len(errors)} ICMP errors `{what} unreachable` from {names.get(first.sender, first.sender)}",
         tuple(error.number for error in errors[:8]),
     )
-    lost = case.exchanges is not None and len(case.exchanges.lost) > 0
-    return Support(0.92 if lost else 0.55, (clue,), (), f"{what} unreachable")
+    about = f"{what} unreachable"
+    if case.exchanges is None:
+        return Support(_ELSEWHERE, (clue,), (_NOT_OURS,), about)
+    return Support(0.92 if len(case.exchanges.lost) else 0.55, (clue,), (), about)
 
 
 def link_down(case: Case) -> Support | None:

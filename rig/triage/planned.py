@@ -1,0 +1,48 @@
+"""What of a capture a plan is about: the packets of its flows, and who asks and who answers there."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rig.errors import PlanError
+from rig.plan.model import Plan
+from rig.timing.flows import Selection
+from rig.timing.metrics import metric_of
+
+
+def asked_and_answered(plan: Plan) -> tuple[str, str | None] | None:
+    """(flow of the requests, flow of their answers) of the first check that names them; None where nothing is asked."""
+    for check in plan.checks.values():
+        _, metric = metric_of(check)
+        answers = getattr(metric, "response", None) or getattr(metric, "answered_by", None)
+        requests = getattr(metric, "request", None) or (getattr(metric, "of", None) if answers else None)
+        if requests is not None:
+            return requests, answers
+    return None
+
+
+def planned_rows(selection: Selection, plan: Plan) -> NDArray[np.bool_] | None:
+    """Mask over the rows that are in any of the plan's flows; None where nobody could apply a display filter."""
+    chosen = np.zeros(len(selection.table), np.bool_)
+    try:
+        for flow in plan.flows.values():
+            chosen[selection.rows(flow)] = True
+    except PlanError:
+        return None
+    return chosen
+
+
+def roles_by_plan(selection: Selection, plan: Plan) -> dict[str, str]:
+    """Who is board and who Jetson where no bench says so: requests go to the board. Empty where the plan's flows do
+    not tell."""
+    named = asked_and_answered(plan)
+    for name, board, jetson in ((named[0], "dst", "src"), (named[1], "src", "dst")) if named else ():
+        try:
+            rows = selection.rows(plan.flows[name]) if name is not None else np.empty(0, np.int64)
+        except PlanError:
+            return {}
+        if len(rows):
+            key = selection.table.flows[int(np.bincount(selection.table.flow[rows]).argmax())]
+            return {"board": getattr(key, board), "jetson": getattr(key, jetson)}
+    return {}
