@@ -120,7 +120,7 @@ class Case:
     @property
     def timeout_ns(self) -> int:
         """How long an answer may take."""
-        return UNTOLD_TIMEOUT_NS if self.point is None else self.point.plan.inference.timeout
+        return _timeout_ns(self.point)
 
     @cached_property
     def boots(self) -> tuple[int, ...]:
@@ -333,9 +333,8 @@ def _case(
         selection = Selection(table, known, dissected)
     exchanges = None
     if {"board", "jetson"} <= set(known):
-        timeout_ns = UNTOLD_TIMEOUT_NS if point is None else point.plan.inference.timeout
         planned = planned_rows(selection, point.plan) if point is not None else None
-        exchanges = exchanges_of(selection, known["board"], known["jetson"], timeout_ns, planned)
+        exchanges = exchanges_of(selection, known["board"], known["jetson"], _timeout_ns(point), planned)
     return Case(
         path,
         capture,
@@ -352,6 +351,10 @@ def _case(
         unread,
         log or JetsonLog(),
     )
+
+
+def _timeout_ns(point: Point | None) -> int:
+    return UNTOLD_TIMEOUT_NS if point is None else point.plan.inference.timeout
 
 
 def _dissected(capture: Path, table: FrameTable, point: Point | None) -> Dissected | None:
