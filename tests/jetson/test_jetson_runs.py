@@ -17,7 +17,7 @@ from rig.errors import JetsonError
 from rig.jetson.report import RunnerReport, iterate_events
 from rig.jetson.runs import host_state, start_run, sweep
 from rig.jetson.session import JetsonSession
-from rig.jetson.spec import make_spec
+from rig.jetson.spec import RunnerSpec, make_spec
 
 RUN_ID = "20260131T120000Z-a1b2c3.001-zero-copy-latency-firmware.variant=zero_copy-npu.first_token=" + "2-ms" * 16
 """As long, and with such characters, as the runs of a matrix have."""
@@ -53,6 +53,12 @@ def with_answers(execute: Execute, count: int, **changes: Any) -> tuple[RunnerRe
         if report.count("answered") == count:
             break
     return report, events
+
+
+def endless(jetson: Jetson, peer: Peer) -> RunnerSpec:
+    """A run `r` that is ended before it has sent all."""
+    load = inference(requests=100_000, load={"open": {"every": "1 ms"}})
+    return make_spec(load, bench_with(jetson, peer.port), run_id="r", owner="o")
 
 
 def of(events: Events, kind: str, *, warmup: bool | None = None) -> Events:
@@ -220,13 +226,7 @@ def test_waiting_for_the_end_shows_the_counts_so_far(
             raise SeenError
 
     deadline = Deadline.after(30)
-    spec = make_spec(
-        inference(requests=100_000, load={"open": {"every": "1 ms"}}),
-        bench_with(jetson, peer.port),
-        run_id="r",
-        owner="o",
-    )
-    with JetsonSession(jetson, host, deadline) as session, start_run(session, spec, deadline) as run:
+    with JetsonSession(jetson, host, deadline) as session, start_run(session, endless(jetson, peer), deadline) as run:
         run.wait_ready(deadline)
         run.go(deadline)
         with pytest.raises(SeenError):
@@ -311,13 +311,7 @@ def test_probes_tell_whether_the_network_is_ready(jetson: Jetson, host: LocalHos
 
 def test_aborted_run_can_be_collected(jetson: Jetson, host: LocalHost, peer: Peer, tmp_path: Path) -> None:
     deadline = Deadline.after(20)
-    spec = make_spec(
-        inference(requests=100_000, load={"open": {"every": "1 ms"}}),
-        bench_with(jetson, peer.port),
-        run_id="r",
-        owner="o",
-    )
-    with JetsonSession(jetson, host, deadline) as session, start_run(session, spec, deadline) as run:
+    with JetsonSession(jetson, host, deadline) as session, start_run(session, endless(jetson, peer), deadline) as run:
         run.wait_ready(deadline)
         run.go(deadline)
         run.wait_phase("start-sentinel", deadline)
