@@ -22,8 +22,8 @@ from rig.campaign import Campaign
 from rig.emulation.bench import open_bench
 from rig.plan.load import load_plan_bytes
 from rig.progress import SilentProgress
+from rig.project import DEFAULT_BENCH
 from rig.record import load_run
-from rig.session import DEFAULT_BENCH
 
 PLAN = b"""\
 plan: overhead

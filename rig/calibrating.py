@@ -17,10 +17,11 @@ from rig.deadline import Deadline
 from rig.errors import BenchError
 from rig.judging import judge_record
 from rig.plan.load import load_plan_bytes
+from rig.project import ROOT
 from rig.record import VERDICTS, RunRecord, RunSet, controller_identity, utc_now, write_atomic
 from rig.recorded import bench_addresses
 from rig.run import run_point
-from rig.session import ROOT, Rig
+from rig.session import Rig
 from rig.timing.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rig.bench.load import hardware_bench
 from rig.errors import PlanError
 from rig.plan.limits import effective_limits
 from rig.plan.load import PlanFile, Point, counted, load_plan_bytes
@@ -99,6 +98,8 @@ def judge_capture(
 
         addresses = {"board": network.BOARD_ADDRESS, "jetson": network.JETSON_ADDRESS}
     else:
+        from rig.bench.load import hardware_bench
+
         bench = hardware_bench(file)
         addresses = {"board": bench.board.identity.address, "jetson": bench.jetson.bench_address}
     table = read_capture(capture, progress)

@@ -22,8 +22,9 @@ from rig.deadline import Deadline
 from rig.errors import BenchError, InternalError, PlanError, RigError
 from rig.interrupts import Ends, held_back
 from rig.phases import PhaseInProgress, Phases
+from rig.project import FIRMWARE, ROOT
 from rig.record import RunInfo, RunRecord, RunSet, controller_identity
-from rig.session import FIRMWARE, ROOT, Rig
+from rig.session import Rig
 
 if TYPE_CHECKING:
     from rig.board.board import Board

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from rig.jetson.session import JetsonSession
     from rig.plan.model import Impairment
 
-ROOT = Path(__file__).resolve().parents[1]
-DEFAULT_BENCH = ROOT / "benches" / "emulated.yaml"
-FIRMWARE = ROOT / "firmware" / "build"
 NIC_S = 10.0
 """For putting the NICs back when the bench is released."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rig.cli.exit_codes import HELP
 from rig.errors import InternalError
+from rig.project import DEFAULT_BENCH, ROOT
 
 
 class Commands:
@@ -59,16 +60,12 @@ def plans_argument(command: argparse.ArgumentParser) -> None:
 
 def bench_path(arguments: argparse.Namespace) -> Path:
     """The bench file of `--bench`, of the environment, or of the emulated bench."""
-    from rig.session import DEFAULT_BENCH
-
     named = arguments.bench or os.environ.get("RIG_BENCH")
     return Path(named) if named else DEFAULT_BENCH
 
 
 def records(arguments: argparse.Namespace) -> Path:
     """The folder of `--record-dir`, or `captures/` of the project."""
-    from rig.session import ROOT
-
     return Path(arguments.record_dir) if arguments.record_dir else ROOT / "captures"
 
 

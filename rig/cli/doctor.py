@@ -33,7 +33,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from rig.bench.checks import Site
     from rig.bench.doctor import EXAMINATION_S, examine, rendered, report
     from rig.deadline import Deadline
-    from rig.session import ROOT, Rig
+    from rig.project import ROOT
+    from rig.session import Rig
 
     rig = Rig.of(bench_path(arguments))
     site = Site(ROOT, records(arguments), rig.file, rig.name, Deadline.after(EXAMINATION_S), opener=rig)

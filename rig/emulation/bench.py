@@ -10,7 +10,6 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rig.bench.model import (
@@ -36,9 +35,9 @@ from rig.emulation.start import Launcher, join_bench, start_bench
 from rig.emulation.state import BenchState, describe_holder
 from rig.errors import BenchError, InternalError
 from rig.plan.model import Impairment
+from rig.project import FIRMWARE, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-ROM = ROOT / "firmware" / "build" / "rom.elf"
+ROM = FIRMWARE / "rom.elf"
 MODEL_DIR = ROOT / "models" / "build"
 
 _SETUP_S = 20.0

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, records: Path, plan_paths: Callable[[Sequ
                 unfinished.clear()
                 raise InternalError(f"{directory} says nothing about what its night was to do")
         else:
-            from rig.session import DEFAULT_BENCH, ROOT
+            from rig.project import DEFAULT_BENCH, ROOT
 
             plans = [*plan_paths(arguments.plans or [ROOT / "testplans"])]
             named = arguments.bench or [os.environ.get("RIG_BENCH") or str(DEFAULT_BENCH)]
@@ -233,7 +233,7 @@ def _places(order: Order) -> list[BenchPlace]:
 
 
 def _quarantine(order: Order) -> tuple[Entry, ...]:
-    from rig.session import ROOT
+    from rig.project import ROOT
 
     if order.quarantine:
         return load_quarantine(Path(order.quarantine), required=True)

@@ -73,7 +73,8 @@ class Worker:
         from rig.bench.checks import Site
         from rig.bench.doctor import examine, rendered
         from rig.deadline import Deadline
-        from rig.session import ROOT, Rig
+        from rig.project import ROOT
+        from rig.session import Rig
 
         self.close()
         settings = self._settings

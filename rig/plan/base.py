@@ -9,10 +9,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     SerializationInfo,
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=64)]
 
@@ -20,7 +23,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=64)]
 class Model(BaseModel):
     """Base of all plan parts: unknown keys are errors, values cannot change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+    # Deferred: only whole files are validated, so their parts need no validators of their own.
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     @classmethod
     def extra_key(cls, key: str) -> type[Model] | None:
@@ -37,6 +41,16 @@ class Model(BaseModel):
         fields = type(self).model_fields
         silent = {key for name, f in fields.items() if f.default is None for key in (name, f.alias)}
         return {key: value for key, value in data.items() if value is not None or key not in silent}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        # pydantic's own `use_attribute_docstrings` parses the sources whenever a model is imported.
+        from rig.plan.attribute_docs import attribute_docs
+
+        schema = handler.resolve_ref_schema(handler(core))
+        for name, text in attribute_docs(cls).items():
+            schema["properties"][cls.model_fields[name].alias or name]["description"] = text
+        return schema
 
 
 M = TypeVar("M", bound=Model)

@@ -154,7 +154,7 @@ class Limits(Model):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        schema = handler.resolve_ref_schema(handler(core))
+        schema = super().__get_pydantic_json_schema__(core, handler)
         percentiles = schema["properties"].pop("percentiles")
         ((pattern, bound),) = percentiles["patternProperties"].items()
         schema["patternProperties"] = {pattern: {**bound, "description": "Bound of a percentile: p50, p99, p99.9"}}

@@ -92,7 +92,7 @@ class Invocation:
     @property
     def records(self) -> Path:
         """The folder of all sets."""
-        from rig.session import ROOT
+        from rig.project import ROOT
 
         named = self._config.option.record_dir
         return Path(named).absolute() if named else ROOT / "captures"
@@ -146,7 +146,7 @@ def choose(named: Sequence[str], workers: int) -> list[BenchChoice]:
 
     workers: 0 without pytest-xdist. Raises BenchError for a faulty file, UsageError for a number that does not fit.
     """
-    from rig.session import DEFAULT_BENCH
+    from rig.project import DEFAULT_BENCH
 
     if not named and workers <= 1:
         return [BenchChoice(str(DEFAULT_BENCH))]

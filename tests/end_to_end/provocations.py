@@ -15,8 +15,8 @@ from provoked import Bench, Provocation, fill_up, path_with, small_disk
 
 from rig.capture import clock
 from rig.emulation.state import BenchState
+from rig.project import FIRMWARE
 from rig.record import RunInfo
-from rig.session import FIRMWARE
 
 
 def jetson(**changes: Any) -> Provocation:

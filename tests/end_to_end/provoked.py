@@ -27,8 +27,9 @@ from rig.campaign import Campaign, Judged
 from rig.deadline import Deadline
 from rig.emulation.bench import EmulatedBench
 from rig.plan.load import load_plan
+from rig.project import DEFAULT_BENCH
 from rig.record import RunInfo, load_run
-from rig.session import DEFAULT_BENCH, Rig
+from rig.session import Rig
 from rig.timing.rendering import render_check
 
 ENDED_S = 30.0

@@ -21,7 +21,7 @@ from rig.campaign import Campaign
 from rig.deadline import Deadline
 from rig.plan.load import load_plan
 from rig.progress import SilentProgress
-from rig.session import DEFAULT_BENCH, ROOT
+from rig.project import DEFAULT_BENCH, ROOT
 from rig.timing.verdict import Verdict
 
 pytestmark = pytest.mark.bench

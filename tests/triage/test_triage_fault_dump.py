@@ -74,7 +74,7 @@ def test_the_next_step_is_a_line_to_copy_with_the_real_addresses(
 
 
 def test_the_elf_of_the_very_build_is_named_by_its_path(tmp_path: Path) -> None:
-    from rig.session import FIRMWARE
+    from rig.project import FIRMWARE
 
     elf = FIRMWARE / "zero_copy" / "app.elf"
     if not elf.is_file():

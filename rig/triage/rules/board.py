@@ -133,7 +133,7 @@ def _after_fault(case: Case, line: str, dump: FaultDump | None) -> str:
 def _elf(build: str, variant: str) -> Path | None:
     """This project's ELF file of a variant, if it still is the build that ran."""
     from rig.board.image import load_image
-    from rig.session import FIRMWARE
+    from rig.project import FIRMWARE
 
     path = FIRMWARE / variant / "app.elf"
     if not build or not re.fullmatch(r"[a-z0-9_]+", variant) or not path.is_file():
