@@ -6,7 +6,8 @@
 The job: response times, losses and gaps of eight flows with exact percentiles. Each program is measured as a whole
 process with the file cached, median of several, and given the largest file that it finishes within a minute (slow ones
 once). `rig judge` also judges evidence, limits and confidence. Printed: frames per second, and how many times as fast
-as `tshark -T fields` that is; `equal` says that the results are those of single_pass.c, to the nanosecond.
+as `tshark -T fields` that is; `equal` says that the results are those of single_pass.c, to the nanosecond. Those of
+dpkt cannot be: it hands times over as floating-point seconds.
 """
 
 from __future__ import annotations

@@ -75,10 +75,16 @@ int rig_put(rig_kernel *kernel, rig_columns *columns, const rig_row *row) {
 enum { INTERFACE_DESCRIPTION = 1, OLD_PACKET, SIMPLE_PACKET, STATISTICS = 5, ENHANCED_PACKET };
 #define SECTION_HEADER 0x0A0D0D0Au
 
-/* Blocks that the plain reader skips too. */
+/* Blocks that the plain reader skips too, without even a frame number for them. */
 static inline int is_skipped(uint32_t kind) {
-    return kind != ENHANCED_PACKET && kind != SECTION_HEADER && kind != INTERFACE_DESCRIPTION && kind != OLD_PACKET &&
-           kind != SIMPLE_PACKET && kind != STATISTICS;
+    switch (kind) {
+    case SECTION_HEADER: case INTERFACE_DESCRIPTION: case OLD_PACKET: case SIMPLE_PACKET: case STATISTICS:
+    case ENHANCED_PACKET:
+    case 0x9: case 0x204: case 0x216: case 0x221: case 0xBAD: case 0x40000BAD: /* numbered: pcapng.py */
+        return 0;
+    default:
+        return 1;
+    }
 }
 
 /* False where the time does not fit 64 bits. */

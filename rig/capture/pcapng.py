@@ -1,7 +1,7 @@
 """pcapng files: sections of either byte order, interfaces with their own resolution (draft-ietf-opsawg-pcapng).
 
 Read are Section Header, Interface Description, Enhanced, Simple and (obsolete) Packet, and Interface Statistics
-Blocks; every other block is skipped.
+Blocks; every other block is skipped, though some take a frame number.
 """
 
 from __future__ import annotations
@@ -14,6 +14,12 @@ from rig.capture.frames import MAX_CAPTURED, MAX_TIME_NS, MIN_TIME_NS, Buffer, F
 
 _SECTION_HEADER: Final = 0x0A0D0D0A
 _INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _ENHANCED_PACKET = 1, 2, 3, 5, 6
+_NUMBERED: Final = {
+    0x9,  # systemd Journal Export
+    0x204, 0x216, 0x221,  # Sysdig events
+    0xBAD, 0x4000_0BAD,  # Custom
+}  # fmt: skip
+"""Blocks without a packet that Wireshark numbers like frames."""
 _BYTE_ORDERS: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
 _MAX_BLOCK: Final = 16 << 20
 _MAX_INTERFACES: Final = 65_535
@@ -166,6 +172,8 @@ class PcapngParser:
         elif kind == _ENHANCED_PACKET:
             self.number += 1
             self._bad_packet(base + position, self.number, f"an Enhanced Packet Block of {length} bytes")
+        elif kind in _NUMBERED:
+            self.number += 1
         return None
 
     def _describe_interface(self, body: bytes, offset: int) -> None:

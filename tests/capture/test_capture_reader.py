@@ -178,6 +178,21 @@ def test_other_blocks_are_skipped(read: Read) -> None:
     assert (len(table), table.findings) == (1, ())
 
 
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+def test_blocks_that_are_no_packets_take_a_number_where_they_do_in_wireshark(tmp_path: Path, read: Read) -> None:
+    event = struct.pack("<HQQIH", 0, T0, 5, 26, 1) + b"\0" * 8
+    others = [
+        *(block(kind, b"\0" * 16) for kind in (4, 7, 0x201, 0x900)),
+        block(9, f"__REALTIME_TIMESTAMP={T0 // 1000}\nMESSAGE=hi\n".encode()),
+        *(block(kind, event) for kind in (0x204, 0x216, 0x221)),
+        *(block(kind, struct.pack("<I", 32473) + b"ours") for kind in (0xBAD, 0x40000BAD)),
+    ]
+    path = tmp_path / "blocks.pcapng"
+    path.write_bytes(shb() + idb() + b"".join(other + epb(T0, one()) for other in others))
+    shown = read_fields(path, ["frame.number"], Deadline.after(60), display_filter="udp", dissector=False)
+    assert read(path.read_bytes()).number.tolist() == [int(number) for (number,) in shown]
+
+
 def test_drops_of_the_interface_statistics_are_told(read: Read) -> None:
     table = read(shb() + idb(name=b"rp0") + epb(T0, one()) + isb(20_000, 18_048))
     assert (table.interfaces[0].received, table.interfaces[0].dropped) == (20_000, 18_048)

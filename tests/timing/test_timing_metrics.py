@@ -441,6 +441,8 @@ def test_requests_that_the_sender_counted_but_nobody_saw_leave_the_loss_open() -
         ((1, 1, 2, 2, 3, 3, 4, 4), 1.0, 1.0),
         ((1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4), 2.0, 1.0),
         ((1, 1, 1, 2, 3, 3, 3, 4), 1.0, 0.5),
+        ((1, 2, 3, 4, 1, 2, 3, 4), 1.0, 1.0),
+        ((1, 2, 3, 4, 4, 3, 2, 1), 1.0, 1.0),
     ],
 )
 def test_duplication_fraction_and_replicated_rate_of_rfc_5560(arrivals, fraction, replicated) -> None:
