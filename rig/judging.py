@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -30,6 +31,7 @@ from rig.timing.verdict import PointResult, Verdict, unjudged
 
 if TYPE_CHECKING:
     from rig.bench.model import BenchFile
+    from rig.plan.model import Flow
     from rig.timing.flows import Dissected
     from rig.timing.table import FrameTable
 
@@ -41,13 +43,51 @@ WIRESHARK_S = 3600.0
 WIRESHARK_CHECK_S = 30.0
 
 
+class Capture:
+    """A capture file, read when it is first needed, and then kept."""
+
+    def __init__(self, path: Path, progress: ReadProgress | None = None) -> None:
+        self.path = path
+        self._progress = progress
+        self._dissected: dict[frozenset[Flow], Dissected | None] = {}
+
+    @cached_property
+    def table(self) -> FrameTable:
+        """Its frames. CaptureError where it is no capture."""
+        from rig.capture.reader import read_capture
+
+        return read_capture(self.path, self._progress)
+
+    def dissected(self, *points: Point) -> Dissected | None:
+        """What tshark says for the `filter:` and `field:` of the points' flows; None where no flow has any.
+        CaptureError where tshark fails."""
+        flows = frozenset(
+            flow
+            for point in points
+            for flow in point.plan.flows.values()
+            if flow.filter is not None or flow.key is not None
+        )
+        if not flows:
+            return None
+        for asked, told in self._dissected.items():
+            if flows <= asked:
+                return told
+        from rig.capture.columns import dissect_columns
+        from rig.deadline import Deadline
+
+        told = dissect_columns(self.path, self.table, flows, Deadline.after(WIRESHARK_S))
+        self._dissected[flows] = told
+        return told
+
+
 def judge_record(
-    directory: Path, plan_file: PlanFile | None = None, progress: ReadProgress | None = None
+    directory: Path, plan_file: PlanFile | None = None, capture: Capture | None = None
 ) -> tuple[PointResult, Point]:
     """Judge one run record, by its own plan or by `plan_file` (the point of the same name).
 
-    A run that ended in an error gives ERROR for every check; one that was interrupted or never finished gives
-    INCONCLUSIVE. Raises InternalError for a folder that is no record, PlanError for a plan that does not fit it.
+    capture: the record's, where the caller looks at it too, or shows how far it is read. A run that ended in an error
+    gives ERROR for every check; one that was interrupted or never finished gives INCONCLUSIVE. Raises InternalError for
+    a folder that is no record, PlanError for a plan that does not fit it.
     """
     info = load_run(directory)
     if plan_file is None:
@@ -61,12 +101,11 @@ def judge_record(
         checks = [(name, metric_name(check)) for name, check in point.plan.checks.items()]
         result = unjudged(plan_file.plan.plan, point.name, profile, e_ns, checks, verdict, reason, seen=seen, hint=hint)
         return result, point
-    from rig.capture.reader import read_capture
     from rig.timing.judge import judge
 
     addresses, evidence = bench_addresses(bench), evidence_of(info, runner_report(directory))
-    capture = directory / "capture.pcapng"
-    table, evidence = with_directions(read_capture(capture, progress), info, addresses["board"], evidence)
+    capture = capture or Capture(directory / "capture.pcapng")
+    table, evidence = with_directions(capture.table, info, addresses["board"], evidence)
     result = judge(
         table,
         point.plan,
@@ -77,20 +116,17 @@ def judge_record(
         profile,
         point=point.name,
         decoding=jetson_decoding(directory, point),
-        dissected=dissected(capture, table, point),
+        dissected=capture.dissected(point),
     )
     return result, point
 
 
-def judge_capture(
-    capture: Path, plan_file: PlanFile, point: Point, file: BenchFile, progress: ReadProgress | None = None
-) -> PointResult:
+def judge_capture(capture: Capture, plan_file: PlanFile, point: Point, file: BenchFile) -> PointResult:
     """Judge a capture that is no record of ours: nothing is known of the run but what the file shows.
 
     file: the bench file says which address is whose, the uncertainty e and the profile whose limits apply; the
     result's notes repeat it.
     """
-    from rig.capture.reader import read_capture
     from rig.timing.judge import judge
 
     if file.emulation is not None:
@@ -102,9 +138,8 @@ def judge_capture(
 
         bench = hardware_bench(file)
         addresses = {"board": bench.board.identity.address, "jetson": bench.jetson.bench_address}
-    table = read_capture(capture, progress)
     result = judge(
-        table,
+        capture.table,
         point.plan,
         limit_specs(point, plan_file.path, file.profile),
         Evidence(frames_twice=file.capture is not None and file.capture.duplication),
@@ -112,9 +147,9 @@ def judge_capture(
         file.uncertainty.declared,
         file.profile,
         point=point.name,
-        dissected=dissected(capture, table, point),
+        dissected=capture.dissected(*plan_file.points),
     )
-    return replace(result, notes=tuple(_assumed(file, addresses, point, table)))
+    return replace(result, notes=tuple(_assumed(file, addresses, point, capture.table)))
 
 
 def _assumed(file: BenchFile, addresses: Mapping[str, str], point: Point, table: FrameTable) -> Iterator[str]:
@@ -180,8 +215,8 @@ def comparisons_by_plan(
         info = load_run(directory)
         key = info.plan_sha256, str(info.bench.get("bench"))
         if key not in by_plan:
-            text = (directory / "plan.yaml").read_bytes()
-            by_plan[key] = plan_file or load_plan_bytes(text, Path(info.plan_file)), []
+            own = plan_file or load_plan_bytes((directory / "plan.yaml").read_bytes(), Path(info.plan_file))
+            by_plan[key] = own, []
         by_plan[key][1].append((info, result))
     return [
         (plan, judge_comparisons(plan, _by_turn(mine)))
@@ -241,17 +276,6 @@ def limit_specs(point: Point, path: Path, profile: str) -> dict[str, Sequence[Li
             found.append(LimitSpec(limit.key, limit.bound, str(path), line, column, str(limit.path[0])))
         specs[name] = found
     return specs
-
-
-def dissected(capture: Path, table: FrameTable, point: Point) -> Dissected | None:
-    """What tshark says for the `filter:` and `field:` of the plan's flows; None where no flow has any. CaptureError
-    where tshark fails."""
-    if all(flow.filter is None and flow.key is None for flow in point.plan.flows.values()):
-        return None
-    from rig.capture.columns import dissect_columns
-    from rig.deadline import Deadline
-
-    return dissect_columns(capture, table, point.plan.flows.values(), Deadline.after(WIRESHARK_S))
 
 
 def metric_name(check: Any) -> str:

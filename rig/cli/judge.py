@@ -70,7 +70,7 @@ def named_plan(arguments: argparse.Namespace) -> PlanFile | None:
 
 def _records_in(folder: Path, plan_file: PlanFile | None) -> Iterator[_Judged]:
     """Each run of a folder, judged when it is asked for. One that cannot be judged is an ERROR and hinders no other."""
-    from rig.judging import judge_record
+    from rig.judging import Capture, judge_record
     from rig.progress import reading_progress
     from rig.record import runs_of
     from rig.stored import UNREADABLE, point_of, unjudgeable
@@ -80,7 +80,8 @@ def _records_in(folder: Path, plan_file: PlanFile | None) -> Iterator[_Judged]:
         raise UsageError(f"{folder} holds no run record", hint="name captures/<set>, or one run inside it")
     for run in runs:
         try:
-            result, point = judge_record(run, plan_file, reading_progress(run, sys.stderr))
+            capture = Capture(run / "capture.pcapng", reading_progress(run, sys.stderr))
+            result, point = judge_record(run, plan_file, capture)
         except UNREADABLE as error:
             if plan_file is not None and isinstance(error, PlanError):
                 raise  # the plan that was named does not fit
@@ -92,7 +93,7 @@ def _records_in(folder: Path, plan_file: PlanFile | None) -> Iterator[_Judged]:
 
 def _capture(path: Path, plan_file: PlanFile | None, arguments: argparse.Namespace) -> Iterator[_Judged]:
     from rig.bench.load import load_bench
-    from rig.judging import judge_capture
+    from rig.judging import Capture, judge_capture
     from rig.progress import reading_progress
 
     if not path.exists():
@@ -103,8 +104,9 @@ def _capture(path: Path, plan_file: PlanFile | None, arguments: argparse.Namespa
         raise UsageError(f"{path} is a capture, so a plan must say what to judge", hint=f"rig judge {path} --plan PLAN")
     bench = load_bench(bench_path(arguments))
     points = [plan_file.point(arguments.point)] if arguments.point is not None else plan_file.points
+    capture = Capture(path, reading_progress(path, sys.stderr))
     for point in points:
-        yield path, judge_capture(path, plan_file, point, bench, reading_progress(path, sys.stderr)), point
+        yield path, judge_capture(capture, plan_file, point, bench), point
 
 
 def _tell(path: Path, result: PointResult, point: Point | None, as_json: bool) -> Verdict:

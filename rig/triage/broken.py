@@ -117,28 +117,25 @@ def said(check: CheckResult, each: Violation) -> str:
     value = figure(each.value_ns)
     if not each.reference:
         return value
-    if check.metric == "duplicates":
-        return f"copy of frame {each.reference}, {value} later"
-    if check.metric == "reordering":
-        return f"should have come before frame {each.reference}, came {value} after it"
-    if check.metric == "response_time":
-        return f"answers frame {each.reference} after {value}"
-    if check.metric == "gap":
-        return f"comes {value} after frame {each.reference}"
-    return f"{value}, measured against frame {each.reference}"
+    return _WORDS.get(check.metric, _OTHERS)[0].format(reference=each.reference, value=value)
 
 
 def said_of_reference(check: CheckResult, each: Violation) -> str:
     """What the frame is that a packet is measured against."""
-    if check.metric == "duplicates":
-        return f"first copy; frame {each.frame} repeats it"
-    if check.metric == "reordering":
-        return f"came before frame {each.frame}, which was sent earlier"
-    if check.metric == "response_time":
-        return f"request of frame {each.frame}"
-    if check.metric == "gap":
-        return f"frame before the gap to frame {each.frame}"
-    return f"frame {each.frame} is measured against this one"
+    return _WORDS.get(check.metric, _OTHERS)[1].format(frame=each.frame)
+
+
+_WORDS: Final = {
+    "duplicates": ("copy of frame {reference}, {value} later", "first copy; frame {frame} repeats it"),
+    "reordering": (
+        "should have come before frame {reference}, came {value} after it",
+        "came before frame {frame}, which was sent earlier",
+    ),
+    "response_time": ("answers frame {reference} after {value}", "request of frame {frame}"),
+    "gap": ("comes {value} after frame {reference}", "frame before the gap to frame {frame}"),
+}
+"""Metric → (what its packet is, what the frame is that it is measured against)."""
+_OTHERS: Final = ("{value}, measured against frame {reference}", "frame {frame} is measured against this one")
 
 
 def worst_packets(case: Case) -> Iterator[tuple[CheckResult, Violation]]:

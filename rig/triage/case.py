@@ -30,6 +30,7 @@ from rig.triage.planned import asked_and_answered, planned_rows, roles_by_plan
 if TYPE_CHECKING:
     from rig.bench.model import BenchFile
     from rig.jetson.report import RunnerReport
+    from rig.judging import Capture
     from rig.plan.load import PlanFile, Point
     from rig.record import RunInfo
     from rig.timing.metrics.measurement import Measurement
@@ -193,9 +194,8 @@ def load_case(
 def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
     """A run record. Parts that are missing or damaged are named in `unread`, and the rest is used. Raises PlanError for
     a named plan that does not fit."""
-    from rig.capture.reader import read_capture
     from rig.jetson.report import report_of
-    from rig.judging import judge_record
+    from rig.judging import Capture, judge_record
     from rig.record import load_run
     from rig.recorded import bench_addresses, evidence_of, recorded_e_ns
     from rig.stored import UNREADABLE, point_of, stored_result, unjudgeable, why_not_judged
@@ -203,9 +203,9 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
 
     info = load_run(directory)
     unread: list[str] = []
-    capture = directory / "capture.pcapng"
+    capture = Capture(directory / "capture.pcapng")
     try:
-        table = read_capture(capture)
+        table = capture.table
     except RigError as error:
         unread.append(why_not_judged(directory, error))
         table = _empty(FrameTable)
@@ -219,7 +219,7 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
         unread.append(f"jetson.jsonl lacks what a runner writes: {error!r}")
     point: Point | None
     try:
-        result, point = judge_record(directory, plan_file)
+        result, point = judge_record(directory, plan_file, capture)
     except UNREADABLE as error:
         if plan_file is not None and isinstance(error, PlanError):
             raise  # the plan that was named does not fit
@@ -240,19 +240,19 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
 
 
 def case_of_capture(
-    capture: Path,
+    path: Path,
     plan_file: PlanFile | None = None,
     *,
     bench: BenchFile | None = None,
     point: str | None = None,
 ) -> Case:
     """A capture that is no record: addresses come from the bench file with a plan, else from the packets."""
-    from rig.capture.reader import read_capture
-    from rig.judging import judge_capture
+    from rig.judging import Capture, judge_capture
 
-    table = read_capture(capture)
+    capture = Capture(path)
+    table = capture.table
     if plan_file is None or bench is None:
-        return _case(capture, capture, table, {}, UNDECLARED_E_NS, Evidence(), None, None, None, None, ())
+        return _case(path, capture, table, {}, UNDECLARED_E_NS, Evidence(), None, None, None, None, ())
     chosen = plan_file.point(point) if point is not None else plan_file.points[0]
     unread: tuple[str, ...] = ()
     if point is None and len(plan_file.points) > 1:
@@ -271,7 +271,7 @@ def case_of_capture(
         unread += ("no frame has the bench file's addresses; who is who was taken from the packets",)
         addresses = {}
     e_ns = bench.uncertainty.declared
-    return _case(capture, capture, table, addresses, e_ns, evidence, result, chosen, None, None, unread)
+    return _case(path, capture, table, addresses, e_ns, evidence, result, chosen, None, None, unread)
 
 
 def read_board_log(path: Path) -> Iterator[tuple[int, str]]:
@@ -312,7 +312,7 @@ def samples_of(case: Case) -> dict[str, Measurement]:
 
 def _case(
     path: Path,
-    capture: Path,
+    capture: Capture,
     table: FrameTable,
     addresses: Mapping[str, str],
     e_ns: int,
@@ -324,7 +324,7 @@ def _case(
     unread: tuple[str, ...],
     log: JetsonLog | None = None,
 ) -> Case:
-    dissected = _dissected(capture, table, point)
+    dissected = _dissected(capture, point) if point is not None and len(table) else None
     selection = Selection(table, addresses, dissected)
     known = dict(addresses)
     if not {"board", "jetson"} <= set(known):
@@ -337,7 +337,7 @@ def _case(
         exchanges = exchanges_of(selection, known["board"], known["jetson"], _timeout_ns(point), planned)
     return Case(
         path,
-        capture,
+        capture.path,
         table,
         known,
         selection,
@@ -357,14 +357,10 @@ def _timeout_ns(point: Point | None) -> int:
     return UNTOLD_TIMEOUT_NS if point is None else point.plan.inference.timeout
 
 
-def _dissected(capture: Path, table: FrameTable, point: Point | None) -> Dissected | None:
+def _dissected(capture: Capture, point: Point) -> Dissected | None:
     """What tshark says for the plan's `filter:` and `field:`. Where it fails, judging has said so already."""
-    if point is None:
-        return None
-    from rig.judging import dissected
-
     try:
-        return dissected(capture, table, point)
+        return capture.dissected(point)
     except CaptureError:
         return None
 

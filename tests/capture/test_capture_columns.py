@@ -16,7 +16,7 @@ from rig.capture.columns import dissect_columns, wireshark_fault
 from rig.capture.reader import read_capture
 from rig.deadline import Deadline
 from rig.errors import CaptureError
-from rig.judging import judge_capture
+from rig.judging import Capture, judge_capture
 from rig.plan.load import load_plan
 from rig.plan.model import Flow
 from rig.protocol.token_v2 import ANSWER, REQUEST, Header, encode, encode_request, encode_tokens
@@ -110,7 +110,7 @@ def test_rpc_on_ports_of_its_own_is_found_and_judged(tmp_path: Path) -> None:
     path.write_bytes(pcap(*((T0 + at, frame) for at, frame in frames)))
     plan.write_text(RPC_PLAN)
     plan_file = load_plan(plan)
-    result = judge_capture(path, plan_file, plan_file.points[0], load_bench(EMULATED))
+    result = judge_capture(Capture(path), plan_file, plan_file.points[0], load_bench(EMULATED))
     (check,) = result.checks
     assert (str(check.verdict), check.n) == ("FAIL", 78)
     assert [violation.value_ns for violation in check.violations] == [20 * MS]
@@ -122,7 +122,7 @@ def test_rpc_of_a_public_capture_is_judged_as_tshark_has_it(samples: Path, tmp_p
     plan.write_text(RPC_PLAN)
     plan_file = load_plan(plan)
     path = samples / "rpc-nfs-bigendian.pcap"
-    (check,) = judge_capture(path, plan_file, plan_file.points[0], load_bench(EMULATED)).checks
+    (check,) = judge_capture(Capture(path), plan_file, plan_file.points[0], load_bench(EMULATED)).checks
     assert check.summary is not None
     assert (str(check.verdict), check.n, check.summary.min_ns, check.summary.max_ns) == ("FAIL", 78, 0, 20 * MS)
     table = read_capture(path)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from capture_files import A4, B4, T0, epb, ethernet, idb, ipv4, shb, udp
 
+import rig.capture.columns
+import rig.capture.reader
 from rig.bench.load import load_bench
 from rig.bench.model import BenchFile
 from rig.cli import main
 from rig.cli.exit_codes import INCONCLUSIVE
-from rig.judging import judge_capture
+from rig.judging import Capture, judge_capture
 from rig.plan.load import load_plan
 from rig.timing.verdict import PointResult
 
@@ -80,7 +85,7 @@ def plan_in(folder: Path, flows: tuple[str, str], limit: str = "5 ms") -> Path:
 
 def judged(path: Path, flows: tuple[str, str], limit: str = "5 ms") -> PointResult:
     plan_file = load_plan(plan_in(path.parent, flows, limit))
-    return judge_capture(path, plan_file, plan_file.points[0], bench())
+    return judge_capture(Capture(path), plan_file, plan_file.points[0], bench())
 
 
 def test_the_bench_whose_limits_e_and_addresses_were_taken_is_named(tmp_path: Path) -> None:
@@ -133,3 +138,30 @@ def test_the_command_shows_the_notes(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"note: {STRANGE}\nINCONCLUSIVE answer-time" in capsys.readouterr().out
     assert main([*arguments, "--json"]) == INCONCLUSIVE
     assert json.loads(capsys.readouterr().out)["notes"] == [f"{BENCH}, {ENDS}", STRANGE]
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+@pytest.mark.parametrize("command", ["judge", "triage"])
+def test_a_capture_is_read_once_and_dissected_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Whatever the number of points, and whoever looks at the packets besides the checks."""
+    read: list[str] = []
+
+    def counted(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
+
+        def count(*arguments: Any, **more: Any) -> Any:
+            read.append(name)
+            return function(*arguments, **more)
+
+        monkeypatch.setattr(module, name, count)
+
+    counted(rig.capture.reader, "read_capture")
+    counted(rig.capture.columns, "dissect_columns")
+    path, plan = capture(tmp_path, ours=True), tmp_path / "field.plan.yaml"
+    text = PLAN.format(*(flow.replace("{", "{filter: udp.length > 8, ") for flow in BY_PORT), "5 ms")
+    plan.write_text(text + "matrix:\n  inference.requests: [20, 30, 40]\n")
+    named = ["--out", str(tmp_path / "found")] if command == "triage" else []
+    assert main([command, str(path), "--plan", str(plan), "--bench", str(EMULATED), *named]) == 0
+    assert sorted(read) == ["dissect_columns", "read_capture"]
