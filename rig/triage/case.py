@@ -25,7 +25,7 @@ from rig.triage.control import Arp, Icmp, arp_exchanges, icmp_errors
 from rig.triage.exchange_model import Exchanges
 from rig.triage.exchanges import exchanges_of, roles
 from rig.triage.jetson_log import JetsonLog, read_jetson_log
-from rig.triage.planned import asked_and_answered, planned_rows, roles_by_plan
+from rig.triage.planned import asked_and_answered, keyed_flows, planned_rows, roles_by_plan
 
 if TYPE_CHECKING:
     from rig.bench.model import BenchFile
@@ -334,7 +334,8 @@ def _case(
     exchanges = None
     if {"board", "jetson"} <= set(known):
         planned = planned_rows(selection, point.plan) if point is not None else None
-        exchanges = exchanges_of(selection, known["board"], known["jetson"], _timeout_ns(point), planned)
+        keyed = keyed_flows(selection, point.plan, known["board"]) if point is not None else None
+        exchanges = exchanges_of(selection, known["board"], known["jetson"], _timeout_ns(point), planned, keyed)
     return Case(
         path,
         capture.path,

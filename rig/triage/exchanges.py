@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rig.protocol import token_v2
-from rig.timing.flows import Selection
+from rig.timing.flows import Packets, Selection
 from rig.timing.metrics.conversations import conversations
 from rig.timing.metrics.owners import owners
 from rig.timing.table import PROTO_TCP, PROTO_UDP, FrameTable
 from rig.timing.tokens import Tokens
 from rig.timing.window import Window
-from rig.triage.by_order import exchanges_by_order
 from rig.triage.exchange_model import LOST_NS, Answers, Asks, Baseline, Exchanges, earliest
+from rig.triage.unstamped import exchanges_by_key, exchanges_by_order
 
 SKEW_MAX: Final = 500e-6
 """Larger clock skews between board and capture are not believed; crystals stay within 100 ppm."""
@@ -33,12 +33,18 @@ _SKEW_FROM_NS: Final = 10_000_000_000
 
 
 def exchanges_of(
-    selection: Selection, board: str, jetson: str, timeout_ns: int, planned: NDArray[np.bool_] | None
+    selection: Selection,
+    board: str,
+    jetson: str,
+    timeout_ns: int,
+    planned: NDArray[np.bool_] | None,
+    keyed: tuple[Packets, Packets] | None = None,
 ) -> Exchanges | None:
-    """The token-v2 exchanges of a capture, else UDP or TCP pairs by order; None when there is nothing to pair.
+    """The token-v2 exchanges of a capture, else UDP or TCP pairs; None when there is nothing to pair.
 
-    timeout_ns: by order, a request whose answer did not come in that time is lost. planned: the rows that a plan is
-    about, None where there is none: what it does not name is no request of it.
+    timeout_ns: of UDP or TCP, a request whose answer did not come in that time is lost. planned: the rows that a plan
+    is about, None where there is none: what it does not name is no request of it. keyed: its requests to the board and
+    their answers, where it matches them by key; else they are paired by order.
     """
     if board == jetson or (planned is not None and not planned.any()):
         return None  # both ends on one address: no packet has a direction
@@ -46,6 +52,8 @@ def exchanges_of(
     load = np.flatnonzero((tokens.type == token_v2.REQUEST) | (tokens.type == token_v2.ANSWER))
     if len(load):
         return _of_tokens(selection, tokens, board, jetson)
+    if keyed is not None:
+        return exchanges_by_key(*keyed, selection.window, board, jetson, timeout_ns)
     table = selection.table
     if planned is not None:
         table = replace(table, flow=np.where(planned, table.flow, np.int32(-1)))

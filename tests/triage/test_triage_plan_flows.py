@@ -11,7 +11,7 @@ from wire_captures import BOARD, JETSON, MS, S, Wire
 
 from rig.bench.load import load_bench
 from rig.plan.load import load_plan_bytes
-from rig.triage.case import Case, case_of_capture
+from rig.triage.case import Case, case_of_capture, samples_of
 from rig.triage.diagnosis import Cause, diagnose
 
 BENCH = load_bench(Path(__file__).resolve().parents[2] / "benches" / "emulated.yaml")
@@ -156,3 +156,25 @@ def test_trouble_of_other_traffic_is_shown_and_not_believed(tmp_path: Path, kind
     found = diagnose(case_of(wire, tmp_path))
     assert [cause.score for cause in found.causes] == [0.4]
     assert found.first is None
+
+
+def test_requests_are_paired_by_the_plans_key(tmp_path: Path) -> None:
+    """Answers that overtake each other, one that never came, one after the time-out and one that came twice."""
+    wire = Wire(3)
+    took_ms = {0: (30,), 1: (5,), 2: (), 3: (1200,), 4: (7, 9)}
+    for i in range(50):
+        wire.to_board(i * 10 * MS, struct.pack(">H", i) + b"ask")
+        for after_ms in took_ms.get(i, (20,)):
+            wire.from_board((i * 10 + after_ms) * MS, struct.pack(">H", i) + b"say")
+    flows = "  requests: {udp.dstport: 5005, key: {bytes: 2}}\n  answers: {udp.srcport: 5005, key: {bytes: 2}}\n"
+    text = f"plan: other\nflows:\n{flows}checks:\n{ASKS.replace('order', 'key')}{EACH}"
+    plan = load_plan_bytes(text.encode(), tmp_path / "other.plan.yaml")
+    case = case_of_capture(wire.write(tmp_path / "made.pcapng"), plan, bench=BENCH)
+    exchanges = case.exchanges
+    assert exchanges is not None
+    assert exchanges.lost.tolist() == [2, 3]
+    measured = samples_of(case)["answer-time"]
+    assert exchanges.response_ns.tolist() == measured.value_ns.tolist()
+    assert (exchanges.response_ns[[0, 1, 4, 5]] // MS).tolist() == [30, 5, 7, 20]
+    owners = exchanges.answers.owner.tolist()
+    assert (owners.count(2), owners.count(3), owners.count(4), owners.count(-1)) == (0, 1, 2, 0)

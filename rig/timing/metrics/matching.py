@@ -33,7 +33,8 @@ class Matching:
     (the first, or the one with the `last` flag), -1 where none came in time. complete b: all asked tokens came.
     late b: the deciding datagram came, but after the time-out. ambiguous b: matched by order where a loss or a stray
     response leaves open whose response it is. Beside losses alone the true delay is at most the one found; beside
-    strays (`strays`) nothing is sure.
+    strays (`strays`) nothing is sure. owner i8, by key only: per response the position of the request that it belongs
+    to, however late, -1 for none.
     """
 
     request: NDArray[np.int64]
@@ -43,6 +44,7 @@ class Matching:
     ambiguous: NDArray[np.bool_]
     counts: dict[str, int]
     strays: bool = False
+    owner: NDArray[np.int64] | None = None
 
     @property
     def unprovable(self) -> str:
@@ -184,6 +186,8 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
     late = (response < 0) & too_late[instance]
     mine = np.zeros(len(key), np.bool_)
     mine[instance] = True
+    owned_by = np.full(len(responses), -1)
+    owned_by[position[owned]] = position[owner[owned]]
     counts = {
         "requests without a key": np.count_nonzero(requests.measured)
         - np.count_nonzero(requests.measured[requests.keys.position]),
@@ -206,6 +210,7 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
         late=late,
         ambiguous=np.zeros(len(instance), np.bool_),
         counts={name: int(value) for name, value in counts.items()},
+        owner=owned_by,
     )
 
 
