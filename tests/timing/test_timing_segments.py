@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from timing_captures import ADDRESSES, BOARD, JETSON, MS, plan_of
 
 from rig.capture.reader import read_capture
@@ -30,11 +32,20 @@ class Connection:
     def __init__(self) -> None:
         self.frames: list[tuple[int, bytes]] = []
 
-    def segment(self, at_ms: float, to_board: bool, sequence: int, payload: bytes = b"", options: bytes = b"") -> None:
+    def segment(
+        self,
+        at_ms: float,
+        to_board: bool,
+        sequence: int,
+        payload: bytes = b"",
+        options: bytes = b"",
+        *,
+        syn: bool = False,
+    ) -> None:
         src, dst = (JETSON, BOARD) if to_board else (BOARD, JETSON)
         ports = (40000, 502) if to_board else (502, 40000)
         words = 5 + len(options) // 4
-        tcp = struct.pack(">HHIIBBHHH", *ports, (START + sequence) % 2**32, 0, words << 4, 0x10, 8192, 0, 0)
+        tcp = struct.pack(">HHIIBBHHH", *ports, (START + sequence) % 2**32, 0, words << 4, 0x10 | 2 * syn, 8192, 0, 0)
         body = tcp + options + payload
         head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 1, 0, 64, 6, 0)
         frame = bytes(12) + b"\x08\x00" + head + socket.inet_aton(src) + socket.inet_aton(dst) + body
@@ -54,8 +65,8 @@ def talk() -> Connection:
     """Handshake, three polls of which the second is sent again, both answers of the third sent again, and the end."""
     made = Connection()
     stamps = bytes.fromhex("0101080a0000000100000002")
-    made.segment(0, True, -1, options=bytes.fromhex("020405b40402080a000000010000000001030307"))
-    made.segment(0.5, False, -1, options=bytes.fromhex("020405b4"))
+    made.segment(0, True, -1, options=bytes.fromhex("020405b40402080a000000010000000001030307"), syn=True)
+    made.segment(0.5, False, -1, options=bytes.fromhex("020405b4"), syn=True)
     made.segment(1, True, 0)
     for i, at in enumerate((10, 20, 30)):
         made.segment(at, True, 4 * i, struct.pack(">HH", i, 0), stamps)
@@ -114,10 +125,49 @@ def test_a_filter_that_picks_only_segments_without_data_means_them(tmp_path: Pat
     assert measured(table, response_time("order"), every, everything).value_ns.tolist() == [5 * MS] * 3
 
 
-def test_a_segment_repeats_what_began_there_and_was_no_shorter(tmp_path: Path) -> None:
+def numbers_of_repeats(made: Connection, folder: Path) -> list[int]:
+    table = made.read(folder)
+    return table.number[repeats(table, np.arange(len(table)))].tolist()
+
+
+def test_a_segment_repeats_when_all_its_octets_were_sent_before(tmp_path: Path) -> None:
     made = Connection()
-    for at, sequence, length in ((0, 0, 4), (1, 8, 4), (2, 4, 4), (3, 0, 4), (4, 4, 8), (5, 4, 4), (6, 4, 8)):
+    for at, sequence, length in ((0, 0, 4), (1, 8, 4), (2, 4, 4), (3, 0, 4), (4, 4, 8), (5, 10, 4), (6, 9, 5)):
         made.segment(at, True, sequence, bytes(length))
     made.segment(0.5, False, 0, bytes(4))  # the other direction counts for itself
-    table = made.read(tmp_path)
-    assert table.number[repeats(table, np.arange(len(table)))].tolist() == [5, 7, 8]
+    assert numbers_of_repeats(made, tmp_path) == [5, 6, 8]
+
+
+def test_a_keep_alive_with_an_octet_asks_nothing(tmp_path: Path) -> None:
+    made = talk()
+    for at in (15, 25, 37):
+        made.segment(at, True, 4 * ((at + 5) // 10 - 1) - 1, b"\0")
+    result = measured(made.read(tmp_path), response_time("order"), FLOWS)
+    assert (result.value_ns.tolist(), result.unprovable) == ([5 * MS] * 3, "")
+
+
+def test_a_further_connection_between_the_same_ports_repeats_nothing(tmp_path: Path) -> None:
+    made = Connection()
+    made.segment(0, True, -1, syn=True)
+    made.segment(1, True, 0, bytes(1000))
+    made.segment(10, True, 499, syn=True)
+    made.segment(11, True, 500, bytes(10))  # of another connection, though such numbers were used
+    made.segment(12, True, 499, syn=True)  # sent again, as it was not answered
+    made.segment(13, True, 500, bytes(10))
+    assert numbers_of_repeats(made, tmp_path) == [6]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_repeats_are_those_of_counting_octets(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    made = Connection()
+    sent: set[int] = set()
+    wanted = []
+    for number in range(1, 300):
+        begin = rng.randrange(60) if rng.random() < 0.5 else max(sent, default=0) + rng.choice((1, 1, 1, 2, 5))
+        octets = range(begin, begin + rng.choice((1, 1, 2, 7, 20)))
+        if sent.issuperset(octets):
+            wanted.append(number)
+        sent.update(octets)
+        made.segment(number, True, begin, bytes(len(octets)))
+    assert numbers_of_repeats(made, tmp_path) == wanted
