@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/history.py [--results 1000000] [--keep DIR]
 
 Makes an index of 50 plans with 10 checks each on 5 benches, one run a night, as many nights as it takes, by the bulk
-path (`rig.history.rows.run_row`, `rig.history.index.add_rows`): the rows are those of real records, only the folders
-behind them are left out. Then asks each question in a process of its own and prints its time.
+path (`rig.history.rows.run_row`, `rig.history.index.add_rows`): the rows are those of real records, only their folders
+are empty. Then asks each question in a process of its own and prints its time.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ def main() -> None:
             with connect(index_path(records)) as connection:
                 for rows in nights(arguments.results):
                     add_rows(connection, rows)
+                    for row in rows:
+                        (records / row.folder).mkdir(parents=True)
         with connect(index_path(records)) as connection:
             count = connection.execute("SELECT count(*) FROM results").fetchone()[0]
             last = connection.execute("SELECT max(started_ms) FROM runs").fetchone()[0]

@@ -21,7 +21,7 @@ import secrets
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -215,11 +215,21 @@ def load_run(directory: Path) -> RunInfo:
         if data.get("schema") != SCHEMA:
             raise InternalError(f"{path}: schema {data.get('schema')!r} is not {SCHEMA!r}", hint=hint)
         phases = [Phase(**phase) for phase in data.pop("phases")]
-        return RunInfo(**data, phases=phases)
+        return _sound(RunInfo(**data, phases=phases))
     except OSError as error:
         raise InternalError(f"cannot read {path}: {error.strerror}", hint=hint) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InternalError(f"{path} is not a run record: {error}", hint=hint) from error
+
+
+def _sound(info: RunInfo) -> RunInfo:
+    """`info`; TypeError where a field is of another kind than it declares. What lies deeper is not looked at."""
+    for one in fields(info):
+        declared, value = str(one.type), getattr(info, one.name)
+        kind = {"str": str, "int": int}.get(declared) or (list if declared.startswith("list") else dict)
+        if not isinstance(value, kind) and not (value is None and declared.endswith("None")):
+            raise TypeError(f"`{one.name}` is no {kind.__name__}")
+    return info
 
 
 def comparisons_file(directory: Path, plan: str, bench: str) -> Path:
@@ -231,6 +241,15 @@ def from_here(path: Path) -> Path:
     """Relative inside the current directory, else absolute: a line that is copied works either way."""
     path = path.resolve()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def set_folders(records: Path) -> tuple[list[Path], list[Path]]:
+    """The folders below `records` in the order of their names: those that this user can read, and the others, such as
+    the `lost+found` of a disk."""
+    with os.scandir(records) as entries:
+        found = [records / name for name in sorted(entry.name for entry in entries if entry.is_dir())]
+    readable = {path: os.access(path, os.R_OK | os.X_OK, effective_ids=True) for path in found}
+    return [path for path in found if readable[path]], [path for path in found if not readable[path]]
 
 
 def runs_of(path: Path) -> list[Path]:

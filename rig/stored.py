@@ -17,7 +17,16 @@ from rig.record import VERDICTS, load_run
 from rig.timing.evidence import Finding
 from rig.timing.verdict import SCHEMA, CheckResult, PointResult, Verdict, unjudged
 
-UNREADABLE: Final = (RigError, OSError, KeyError, TypeError)
+UNREADABLE: Final = (
+    RigError,
+    OSError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
 """What reading a record that lacks parts, or holds damaged ones, may raise."""
 
 
@@ -47,7 +56,7 @@ def stored_result(directory: Path) -> PointResult | None:
             tuple(_check(check) for check in found["checks"]),
             tuple(_finding(finding) for finding in found["findings"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except UNREADABLE:
         return None
 
 
@@ -77,7 +86,7 @@ def point_of(directory: Path, plan_file: PlanFile | None = None) -> Point | None
         info = load_run(directory)
         plan_file = plan_file or load_plan_bytes((directory / "plan.yaml").read_bytes(), Path(info.plan_file))
         return plan_file.point(info.point)
-    except (RigError, OSError):
+    except UNREADABLE:
         return None
 
 

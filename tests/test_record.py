@@ -184,3 +184,21 @@ def test_runs_of_a_set_are_in_the_order_of_their_numbers(tmp_path: Path) -> None
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").touch()
     assert [run.name for run in runs_of(tmp_path)] == ["002-c", "999-b", "1000-a"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("bench", None), ("bench", []), ("point", 3), ("attempt", "2"), ("error", "gone"), ("nic", "x")],
+)
+def test_a_record_with_a_field_of_another_kind_is_none(tmp_path: Path, field: str, value: object) -> None:
+    record = RunSet.create(tmp_path, []).new_run(info(), b"plan: p\n", "")
+    path = record.directory / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {field: value}))
+    with pytest.raises(InternalError, match="is not a run record"):
+        load_run(record.directory)
+
+
+def test_a_record_without_end_in_its_nesting_is_none(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"bench":' * 200_000)
+    with pytest.raises(InternalError, match="is not a run record"):
+        load_run(tmp_path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from rig.cli.commands import Commands, bench_option, bench_path
 from rig.cli.exit_codes import exit_code
 from rig.errors import PlanError, UsageError
+from rig.terminal import printable
 
 if TYPE_CHECKING:
     from rig.plan.load import PlanFile, Point
@@ -119,14 +120,14 @@ def _tell(path: Path, result: PointResult, point: Point | None, as_json: bool) -
     if as_json:
         sys.stdout.write(result.to_json())
     else:
-        print(f"{path}: {result.plan}" + (f"[{result.point}]" if result.point else ""))
+        print(printable(f"{path}: {result.plan}" + (f"[{result.point}]" if result.point else "")))
         for note in result.notes:
-            print(f"note: {note}")
+            print(printable(f"note: {note}"))
         # A run that gave nothing says the same of every check.
         alike = settled.verdict is Verdict.ERROR and len({check.reason for check in result.checks}) == 1
         for check in result.checks[: 1 if alike else None]:
             print(render_check(check))
-        print(settled.sentence)
+        print(printable(settled.sentence))
     return settled.verdict
 
 
@@ -141,9 +142,9 @@ def _tell_comparison(plan_file: PlanFile, compared: PointResult, as_json: bool) 
     if as_json:
         sys.stdout.write(compared.to_json())
     else:
-        print(f"{compared.plan}: comparisons")
+        print(printable(f"{compared.plan}: comparisons"))
         for check, one in agreed:
             print(render_check(check))
             if expect is not None and check.check in expect.fail:
-                print(one.sentence)
+                print(printable(one.sentence))
     return [one.verdict for check, one in agreed if check.verdict is not Verdict.SKIP]

@@ -6,11 +6,12 @@ import argparse
 import contextlib
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from rig.errors import UsageError
+from rig.terminal import printable
 
 if TYPE_CHECKING:
     from rig.history.series import Bias, Settled, Standing
@@ -60,15 +61,19 @@ def _show(arguments: argparse.Namespace, records: Path) -> None:
     from datetime import UTC, datetime
 
     from rig.history.index import index_path, update
-    from rig.history.questions import parse_since, standings
+    from rig.history.questions import ahead, parse_since, standings
     from rig.history.schema import connect
     from rig.history.table import bias_lines, detail, document, overview
 
     _complain(update(records).unread)
-    since = parse_since(arguments.since, datetime.now(UTC)) if arguments.since else 0
+    now = datetime.now(UTC)
+    since = parse_since(arguments.since, now) if arguments.since else 0
+    until = round(now.timestamp() * 1000) + DAY_MS
     with connect(index_path(records)) as connection:
+        _complain(ahead(connection, until))
         brief = arguments.name is None
-        found = list(standings(connection, arguments.name, arguments.bench, since_ms=since, brief=brief))
+        asked = standings(connection, arguments.name, arguments.bench, since_ms=since, until_ms=until, brief=brief)
+        found = list(asked)
     bias = {} if brief else _bias(found)
     if arguments.json:
         print(json.dumps(document(found, bias), indent=1, ensure_ascii=False))
@@ -76,18 +81,15 @@ def _show(arguments: argparse.Namespace, records: Path) -> None:
     if not found:
         print("no results" + (f" since {arguments.since}" if arguments.since else " yet"))
         return
-    for line in overview(found):
-        print(line)
+    _print(overview(found))
     if arguments.name is None:
         return
     for check, biases in bias.items():
         print()
-        for line in bias_lines(check, biases):
-            print(line)
+        _print(bias_lines(check, biases))
     for one in found:
         print()
-        for line in detail(one):
-            print(line)
+        _print(detail(one))
 
 
 def _bias(found: Sequence[Standing]) -> Mapping[str, Sequence[Bias]]:
@@ -120,7 +122,9 @@ def _prune(arguments: argparse.Namespace, records: Path) -> None:
     import time
 
     from rig.history.prune import captures, chosen, remove
+    from rig.record import set_folders
 
+    _print((f"not looked at: {path}: this user may not read it" for path in set_folders(records)[1]), sys.stderr)
     limit = None if arguments.max_size is None else int(arguments.max_size * 1e9)
     found = list(captures(records))
     now_ms = time.time_ns() // 1_000_000
@@ -133,6 +137,11 @@ def _prune(arguments: argparse.Namespace, records: Path) -> None:
     print(f"captures of {len(gone)} of {len(found)} runs, {freed / 1e6:.1f} MB; verdicts and logs stay")
 
 
-def _complain(unread: Sequence[str]) -> None:
-    for what in unread:
-        print(f"not in the history: {what}", file=sys.stderr)
+def _complain(unread: Iterable[str]) -> None:
+    _print((f"not in the history: {what}" for what in unread), sys.stderr)
+
+
+def _print(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """What records say may come from a board or another lab: it is shown, and never drives the terminal."""
+    for line in lines:
+        print(printable(line), file=stream)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -16,7 +17,7 @@ DEPTH: Final = 60
 
 _COLUMNS: Final = """r.started_ms, u.set_id, u.folder, u.attempt, r.state, r.verdict, r.n, r.figure, r.value, r.bound,
     r.falling, coalesce(r.reason, ''), coalesce(u.error, ''), coalesce(u.firmware, ''), coalesce(u.build, ''),
-    coalesce(u.commit_id, ''), u.plan_hash"""
+    coalesce(u.commit_id, ''), u.plan_hash, coalesce(u.dirty, 0)"""
 _SERIES: Final = """FROM results r JOIN runs u ON u.id = r.run
     WHERE r.check_id = ? AND r.bench_id = ? AND r.started_ms >= ? AND r.started_ms < ?
     AND (? IS NULL OR u.origin = ?)"""
@@ -24,6 +25,22 @@ _Series: TypeAlias = tuple[int, int, int, int, str | None, str | None]
 """What `_SERIES` asks for."""
 _NEWEST_FIRST: Final = "ORDER BY r.started_ms DESC, r.run DESC"
 FOREVER: Final = 2**62
+
+
+def ahead(connection: sqlite3.Connection, until_ms: int) -> list[str]:
+    """One sentence about runs that begin at `until_ms` or later, so that no question up to then sees them; none where
+    there are none."""
+    runs, folder, at_ms = connection.execute(
+        "SELECT count(*), folder, max(started_ms) FROM runs WHERE started_ms >= ?", (until_ms,)
+    ).fetchone()
+    if not runs:
+        return []
+    many = f"{runs} runs are" if runs > 1 else "1 run is"
+    day = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d}"
+    return [
+        f"{many} dated later than this machine's clock, {folder} {day}: set the clock, or correct `started_utc` in "
+        "run.json and run `rig history rebuild`"
+    ]
 
 
 def find_series(
@@ -96,7 +113,8 @@ def standings(
 ) -> Iterator[Standing]:
     """Where every series stands, in the order of the names.
 
-    brief: of a series that has been green and steady all the time, only the last set is read.
+    since_ms: which results are looked at; a streak may have begun before. brief: of a series that has been green and
+    steady all the time, only the last set is read.
     """
     for check, bench_id, key in find_series(connection, name, bench):
         series = (check, bench_id, since_ms, until_ms, origin, origin)
@@ -105,9 +123,10 @@ def standings(
         if not settled:
             continue
         found = standing(key, settled)
-        if found.since is not None and found.last_good is None and since_ms == 0 and len(settled) == DEPTH:
-            # Red for as long as we have looked: find where that began.
-            found = standing(key, [*_edge(connection, series, settled), *settled])
+        if found.since is not None and found.last_good is None and (since_ms or len(settled) == DEPTH):
+            # Red for as long as we have looked: find where that began, however long ago.
+            every = (check, bench_id, 0, until_ms, origin, origin)
+            found = replace(standing(key, [*_edge(connection, every, settled), *settled]), settled=tuple(settled))
         yield found
 
 

@@ -10,8 +10,8 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,8 +43,9 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run, or the comparisons over several. folder: `<set>/<run>`, of comparisons `<set>/<file>`. stamp: tells
-    whether its verdicts have changed since. origin: what made the set.
+    """One run, or the comparisons over several. folder: `<set>/<run>`, of comparisons `<set>/<file>`, as they lie on
+    disk. stamp: tells whether its verdicts have changed since. origin: what made the set. named: the folder by its
+    run.json, which is another one where the record was copied or renamed.
 
     error: `side, phase: what` of a run that could not be finished. findings: names of what was wrong with the evidence.
     """
@@ -71,6 +72,7 @@ class RunRow:
     error: str | None
     findings: str
     results: tuple[ResultRow, ...] = ()
+    named: str = ""
 
 
 def is_comparisons(name: str) -> bool:
@@ -82,7 +84,7 @@ def stamp_of(judged: Path) -> str | None:
     """Changes when the verdicts of a run folder, or a file of comparisons, do; None while there are none."""
     try:
         found = (judged if is_comparisons(judged.name) else judged / VERDICTS).stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a damaged record may name anything
         return None
     return f"{found.st_mtime_ns}.{found.st_size}"
 
@@ -90,11 +92,14 @@ def stamp_of(judged: Path) -> str | None:
 def read_run(judged: Path) -> RunRow:
     """The rows of one run folder or file of comparisons; raises InternalError when it cannot be read."""
     stamp = stamp_of(judged) or ""
-    if is_comparisons(judged.name):
-        return _comparisons_row(judged, stamp)
+    row = _comparisons_row(judged, stamp) if is_comparisons(judged.name) else _run_row(judged, stamp)
+    return replace(row, folder=f"{judged.parent.name}/{judged.name}", set_id=judged.parent.name, named=row.folder)
+
+
+def _run_row(judged: Path, stamp: str) -> RunRow:
     info = load_run(judged)
     with _verdicts(judged / VERDICTS) as verdicts:
-        return run_row(info, verdicts, _expected(judged, info), _origin(judged.parent), stamp)
+        return _storable(run_row(info, verdicts, _expected(judged, info), _origin(judged.parent), stamp))
 
 
 def _comparisons_row(path: Path, stamp: str) -> RunRow:
@@ -121,7 +126,7 @@ def _comparisons_row(path: Path, stamp: str) -> RunRow:
     )
     with _verdicts(path) as verdicts:
         expected, unbounded = _of_comparisons((run / "plan.yaml").read_bytes())
-        row = run_row(info, verdicts, expected, _origin(path.parent), stamp)
+        row = _storable(run_row(info, verdicts, expected, _origin(path.parent), stamp))
     return replace(row, results=tuple(result for result in row.results if result.check not in unbounded))
 
 
@@ -135,8 +140,24 @@ def _verdicts(path: Path) -> Iterator[Mapping[str, Any]]:
         yield verdicts
     except OSError as error:
         raise InternalError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise InternalError(f"{path} holds no verdicts: {error}") from error
+
+
+def _storable(row: RunRow) -> RunRow:
+    """`row`; ValueError where SQLite has no place for one of its values, as a damaged file may have them."""
+    parts: list[RunRow | ResultRow] = [row, *row.results]
+    for part in parts:
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, str):
+                value.encode()
+            elif isinstance(value, int):
+                if not -(2**63) <= value < 2**63:
+                    raise ValueError(f"{field.name} is beyond 64 bits")
+            elif value is not None and field.name != "results":
+                raise ValueError(f"{field.name} is {type(value).__name__}")
+    return row
 
 
 def run_row(
@@ -155,7 +176,7 @@ def run_row(
         point=info.point,
         bench=str(info.bench.get("bench", "?")),
         profile=str(verdicts["profile"]),
-        started_ms=_milliseconds(info.started_utc),
+        started_ms=began_ms(info),
         attempt=info.attempt,
         outcome=info.outcome,
         verdict=str(verdicts["verdict"]),
@@ -257,5 +278,18 @@ def _origin(directory: Path) -> str:
         return ""
 
 
-def _milliseconds(utc: str) -> int:
+def began_ms(info: RunInfo) -> int:
+    """When a run began, ms since 1970; ValueError where run.json tells no time.
+
+    No run begins before its set was made: where the clock went back in between, the set's id is right.
+    """
+    begun = milliseconds(info.started_utc)
+    with contextlib.suppress(ValueError):
+        made = datetime.strptime(info.set_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        begun = max(begun, round(made.timestamp() * 1000))
+    return begun
+
+
+def milliseconds(utc: str) -> int:
+    """A time of run.json as ms since 1970; ValueError for what is none."""
     return round(datetime.fromisoformat(utc).timestamp() * 1000)

@@ -57,6 +57,7 @@ class Result(NamedTuple):
     build: str
     commit: str
     plan_hash: str
+    dirty: bool = False
 
 
 class Settled(NamedTuple):
@@ -162,9 +163,14 @@ def changes(before: Result, after: Result) -> tuple[str, ...]:
         found.append(f"firmware {_short(before.build or before.firmware)} → {_short(after.build or after.firmware)}")
     if before.plan_hash != after.plan_hash:
         found.append("the plan itself")
-    if before.commit != after.commit:
-        found.append(f"commit {_short(before.commit)} → {_short(after.commit)}")
+    if before.commit != after.commit or before.dirty or after.dirty:
+        found.append(f"commit {_tree(before)} → {_tree(after)}")
     return tuple(found)
+
+
+def _tree(result: Result) -> str:
+    """The controller's source; what was not committed may be anything, so two such trees are never the same."""
+    return _short(result.commit) + (" with uncommitted changes" if result.dirty else "")
 
 
 def _short(identity: str) -> str:
@@ -194,7 +200,8 @@ def _drift(coloured: Sequence[Settled]) -> tuple[Drift | None, Settled | None]:
 
 @dataclass(frozen=True)
 class Bias:
-    """A bench against the median of all benches in the same sets: ratio - 1, number of sets, two-sided sign test p."""
+    """A bench against the median of the others on the same occasions: ratio - 1, number of occasions, two-sided sign
+    test p."""
 
     bench: str
     offset: float
@@ -203,12 +210,15 @@ class Bias:
 
 
 def biases(by_bench: dict[str, Sequence[Settled]], together: Callable[[Settled], int]) -> list[Bias]:
-    """Bias of each bench, over the occasions (by `together`, such as the day) on which at least two measured."""
-    values: dict[int, dict[str, int]] = {}
+    """Bias of each bench, over the occasions (by `together`, such as the day) on which at least two measured.
+
+    Only the same figure is compared: by its bench's profile a check may be followed by its p50 here and its p99 there.
+    """
+    values: dict[tuple[int, str | None], dict[str, int]] = {}
     for bench, settled in by_bench.items():
         for one in settled:
             if one.result.value is not None and one.state in ("green", "red"):
-                values.setdefault(together(one), {})[bench] = one.result.value
+                values.setdefault((together(one), one.result.figure), {})[bench] = one.result.value
     occasions = [found for found in values.values() if len(found) > 1]
     result = []
     for bench in sorted(by_bench):

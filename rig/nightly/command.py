@@ -7,16 +7,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rig.bench.lease import state_folder
 from rig.errors import InternalError, UsageError
 from rig.nightly.journal import COMPARISONS, Job, Journal, Night, Order, Unfinished, read_journal
-from rig.nightly.night import BenchPlace, Running, all_jobs, settled_verdict
+from rig.nightly.journal import NAME as JOURNAL
+from rig.nightly.night import BenchPlace, Running, all_jobs, verdict_of
 from rig.nightly.quarantine import NAME as QUARANTINE
-from rig.nightly.quarantine import QUARANTINED, Entry, load_quarantine
+from rig.nightly.quarantine import Entry, load_quarantine
 
 if TYPE_CHECKING:
     from rig.history.series import Standing
@@ -74,17 +75,16 @@ def _run(night: Night, directory: Path | None, records: Path, unfinished: Unfini
     if directory is None:
         directory = RunSet.create(records, ["rig", *sys.argv[1:]]).directory
         journal = Journal(directory)
-        journal.begin(order)
-        unfinished.set(directory)
     else:
         records = directory.parent
         journal = Journal(directory)
         journal.note(f"the night was cut off and went on at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     today = datetime.fromtimestamp(order.begun_s).date()
     jobs, left_out = all_jobs(places, _points(plans), quarantine, _failed_before(records), today)
+    journal.begin(order, jobs)
+    unfinished.set(directory)
     for job, reason in left_out:
-        if job not in night.not_run:
-            journal.leave_out(job, reason)
+        journal.leave_out(job, reason)
     for entry in quarantine:
         if entry.expired(today):
             what = " on ".join(name for name in (entry.plan, entry.bench and f"bench {entry.bench}") if name)
@@ -95,18 +95,17 @@ def _run(night: Night, directory: Path | None, records: Path, unfinished: Unfini
     left = f", {done} of them done before" if done else ""
     where = ", ".join(place.name for place in places)
     print(f"{len(runs)} runs{left} on {where}; records in {from_here(directory)}")
-    Running(order, directory, places, jobs, paths, night, journal, lambda line: print(line, flush=True)).run()
+    Running(order, directory, places, jobs, paths, night, journal, _say).run()
     journal.end()
     journal.close()
     unfinished.clear()
-    return _finish(records, directory, jobs)
+    return _finish(records, directory)
 
 
-def _finish(records: Path, directory: Path, jobs: Sequence[Job]) -> int:
+def _finish(records: Path, directory: Path) -> int:
     """Page, messages and exit code of a night that is over."""
     from rig.history.index import rebuild
 
-    code = exit_code_of(read_journal(directory), jobs)
     try:
         morning, standings = morning_of(records, directory)
     except InternalError as error:
@@ -114,16 +113,24 @@ def _finish(records: Path, directory: Path, jobs: Sequence[Job]) -> int:
         print(f"{error}\nmaking the index again", file=sys.stderr)
         rebuild(records)
         morning, standings = morning_of(records, directory)
+    code = exit_code_of(read_journal(directory), failed=morning.failed)
     _publish(morning, standings, records, [directory, records / MORNING], code)
     return code
 
 
-def exit_code_of(night: Night, jobs: Iterable[Job]) -> int:
-    """By what stands of each job; one that was not run is an ERROR, one that was quarantined counts like a skip."""
+def exit_code_of(night: Night, *, failed: bool = False) -> int:
+    """By what stands of each job.
+
+    failed: a record of this night holds a FAIL; the journal may lack it, where the worker was killed before it told.
+    """
     from rig.cli import exit_code
     from rig.timing.verdict import Verdict
 
-    verdicts = [Verdict(settled_verdict(night.of(job))) for job in jobs]
+    verdicts = [Verdict(verdict_of(night, job)) for job in night.known_jobs]
+    if night.unread:
+        verdicts.append(Verdict.ERROR)
+    if failed:
+        verdicts.append(Verdict.FAIL)
     return exit_code(verdicts)
 
 
@@ -150,28 +157,40 @@ def morning_of(records: Path, directory: Path | None, until: datetime | None = N
             until_ms = FOREVER if last is None else last + 1
         found = list(standings(connection, until_ms=until_ms, origin="nightly"))
     ran = [one.now.result.started_ms for one in found if directory and one.now.result.set_id == directory.name]
-    morning_s = max(ran) / 1000 if ran else (until or datetime.now(UTC)).timestamp()
-    title = f"Morning of {datetime.fromtimestamp(morning_s, UTC):%Y-%m-%d}"
+    begun_s = night.order.begun_s if night.order else min(ran) / 1000 if ran else None
+    title = f"Morning of {_morning_after(begun_s, until or datetime.now(UTC)):%Y-%m-%d}"
     return make_morning(title, directory.name if directory else None, found, night, records), found
+
+
+def _morning_after(begun_s: float | None, now: datetime) -> date:
+    """Local date of the morning on which a night is read; of `now` where there was none."""
+    if begun_s is None:
+        return now.astimezone().date()
+    # What begins in the afternoon or in the evening is read on the next day.
+    return (datetime.fromtimestamp(begun_s) + timedelta(hours=12)).date()
 
 
 def _report(records: Path) -> int:
     if not records.is_dir():
         raise UsageError(f"there are no records in {records}", hint="name the folder of the nights: --record-dir DIR")
     now = datetime.now(UTC)
-    recent = [path.parent for path in records.glob("*/nightly.jsonl")]
+    recent = [path.parent for path in records.glob(f"*/{JOURNAL}")]
     begun = {path: read_journal(path) for path in sorted(recent)[-20:]}
     since = (now - LOOK_BACK).timestamp()
-    tonight = [path for path, night in begun.items() if night.order is not None and night.order.begun_s >= since]
+    # A clock that was once ahead must not make one night that of every morning to come.
+    tonight = [path for path, night in begun.items() if since <= _begun_s(path, night) <= now.timestamp()]
     directory = tonight[-1] if tonight else None
     morning, standings = morning_of(records, directory, now)
-    code = 3
-    if directory is not None:
-        night = begun[directory]
-        left_out = {job for job, reason in night.not_run.items() if not reason.startswith(QUARANTINED)}
-        code = exit_code_of(night, {attempt.job for attempt in night.attempts} | night.begun.keys() | left_out)
+    code = 3 if directory is None else exit_code_of(begun[directory], failed=morning.failed)
     _publish(morning, standings, records, [records / MORNING], code)
     return code
+
+
+def _begun_s(directory: Path, night: Night) -> float:
+    """When a night began; where another version of the rig wrote its journal, when it last did so."""
+    if night.order is not None:
+        return night.order.begun_s
+    return (directory / JOURNAL).stat().st_mtime if night.unread else 0.0
 
 
 def _publish(morning: Morning, standings: Sequence[Standing], records: Path, places: Sequence[Path], code: int) -> None:
@@ -180,6 +199,7 @@ def _publish(morning: Morning, standings: Sequence[Standing], records: Path, pla
     from rig.nightly.page_markdown import markdown
     from rig.nightly.reports import code_quality, github_annotations, junit
     from rig.record import from_here, write_atomic
+    from rig.terminal import printable
 
     text = markdown(morning)
     for place in places:
@@ -188,7 +208,7 @@ def _publish(morning: Morning, standings: Sequence[Standing], records: Path, pla
         write_atomic(place / "morning.md", text.encode())
         write_atomic(place / "junit.xml", junit(morning, standings))
         write_atomic(place / "codequality.json", code_quality(morning).encode())
-    print(f"\n{text}\npage: {from_here(places[-1] / 'morning.html')}")
+    print("", *map(printable, text.splitlines()), "", f"page: {from_here(places[-1] / 'morning.html')}", sep="\n")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in github_annotations(morning):
             print(line)
@@ -198,6 +218,12 @@ def _publish(morning: Morning, standings: Sequence[Standing], records: Path, pla
     html = page(morning, records, places[-1])
     for trouble in notify(Message(morning.title, morning.headline, text, html, code), os.environ):
         print(f"notification failed: {trouble}", file=sys.stderr)
+
+
+def _say(line: str) -> None:
+    from rig.terminal import printable
+
+    print(printable(line), flush=True)
 
 
 # --- what a night is made of ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -74,15 +74,25 @@ class Order:
 
 @dataclass
 class Night:
-    """A journal read back. begun: attempts by job that have started; not_run: job → reason; health: bench → faults."""
+    """A journal read back. jobs: what the night is to do, in its order. begun: attempts by job that have started;
+    not_run: job → reason; health: bench → faults. unread: lines that another version of the rig wrote.
+    """
 
     order: Order | None = None
+    jobs: tuple[Job, ...] = ()
     attempts: list[Attempt] = field(default_factory=list)
     begun: dict[Job, int] = field(default_factory=dict)
     not_run: dict[Job, str] = field(default_factory=dict)
     health: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)
     ended_utc: str = ""
+
+    @property
+    def known_jobs(self) -> tuple[Job, ...]:
+        """All that this night has to answer for, also what is no longer on its list since it went on after a reboot."""
+        made = (attempt.job for attempt in self.attempts)
+        return tuple(dict.fromkeys((*self.jobs, *self.begun, *made, *self.not_run)))
 
     def of(self, job: Job) -> list[Attempt]:
         return [attempt for attempt in self.attempts if attempt.job == job]
@@ -102,12 +112,14 @@ class Journal:
 
     def write(self, event: str, **content: Any) -> None:
         line = json.dumps({"event": event, "utc": utc_now(), **content}, sort_keys=True, ensure_ascii=False)
-        self._stream.write(line.encode() + b"\n")
+        # A lone surrogate, from a log or a file's name, must end neither the night nor its page.
+        self._stream.write(line.encode(errors="replace") + b"\n")
         self._stream.flush()
         os.fsync(self._stream.fileno())
 
-    def begin(self, order: Order) -> None:
-        self.write("begun", order=asdict(order))
+    def begin(self, order: Order, jobs: Iterable[Job]) -> None:
+        """Also when a night goes on: its list may have changed. The list tells a reader what a night cut off left."""
+        self.write("begun", order=asdict(order), jobs=[asdict(job) for job in jobs])
 
     def attempt_begins(self, job: Job, number: int) -> None:
         self.write("attempt-begins", job=asdict(job), number=number)
@@ -133,7 +145,9 @@ class Journal:
 
 
 def read_journal(directory: Path) -> Night:
-    """The journal of a set; an empty one where there is none. A line that was cut by a crash is left out."""
+    """The journal of a set; an empty one where there is none. A line that was cut by a crash is left out, one that
+    holds something else than this version of the rig writes is in `unread`.
+    """
     night = Night()
     try:
         text = (directory / NAME).read_bytes()
@@ -141,26 +155,33 @@ def read_journal(directory: Path) -> Night:
         return night
     except OSError as error:
         raise InternalError(f"cannot read {directory / NAME}: {error.strerror}") from error
-    for event in _events(text):
-        _apply(night, event)
+    for number, event in _events(text):
+        try:
+            _apply(night, event)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            night.unread.append(number)
     return night
 
 
-def _events(text: bytes) -> Iterator[dict[str, Any]]:
-    for line in text.splitlines():
+def _events(text: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(text.splitlines(), 1):
         try:
             event = json.loads(line)
         except ValueError:
             continue
         if isinstance(event, dict):
-            yield event
+            yield number, event
 
 
 def _apply(night: Night, event: dict[str, Any]) -> None:
     match event.get("event"):
         case "begun":
             order = event["order"]
-            night.order = Order(**order | {"plans": tuple(order["plans"]), "benches": tuple(order["benches"])})
+            order |= {"plans": tuple(order["plans"]), "benches": tuple(order["benches"])}
+            night.order = Order(**order | {"begun_s": float(order["begun_s"])})
+            night.jobs = tuple(Job(**job) for job in event["jobs"])
+            for job in night.jobs:  # where the night went on, what was left out is looked at again
+                night.not_run.pop(job, None)
         case "attempt-begins":
             job = Job(**event["job"])
             night.begun[job] = night.begun.get(job, 0) + 1

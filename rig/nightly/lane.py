@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -58,6 +59,10 @@ class Lane:
         with contextlib.suppress(BrokenPipeError):  # its end is seen when the answer is read
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
             self._process.stdin.flush()
+
+    def answered(self) -> bool:
+        """Whether `receive` would return at once."""
+        return bool(select.select([self.fileno()], [], [], 0)[0])
 
     def receive(self) -> dict[str, Any] | None:
         """The answer; None when the worker has ended instead."""

@@ -6,15 +6,17 @@ Made from the index and the night's journal; the pages only lay it out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from rig.history.series import Standing
 from rig.history.table import day, drift_sentence, follows, when
-from rig.nightly.journal import Night
-from rig.nightly.night import settled_verdict
+from rig.nightly.journal import NAME as JOURNAL
+from rig.nightly.journal import Job, Night
+from rig.nightly.night import settled_verdict, verdict_of
+from rig.timing.verdict import Verdict
 
 STALE_MS: Final = 14 * 86_400_000
 """A check that has not been looked at for so long is no longer missed."""
@@ -36,13 +38,16 @@ class Item:
 
 @dataclass(frozen=True)
 class NotRun:
-    """Something that has no verdict this morning. records: what there is all the same."""
+    """Something whose verdict no check shows this morning. checks: those concerned where others of the same run are
+    not. records: what there is all the same. verdict: what it counts as.
+    """
 
     title: str
     bench: str
     reason: str
     checks: tuple[str, ...] = ()
     records: tuple[str, ...] = ()
+    verdict: str = "ERROR"
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,12 @@ class Morning:
     firmware: dict[str, tuple[str, ...]] = field(default_factory=dict)
     green: int = 0
     steady: tuple[Standing, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether a record of this night holds a FAIL."""
+        shown = (one for item in (*self.new, *self.still, *self.flaky) for one in item.standings)
+        return any(one.now.state == "red" for one in shown)
 
     @property
     def headline(self) -> str:
@@ -122,7 +133,7 @@ def make_morning(title: str, set_id: str | None, standings: Iterable[Standing], 
         dead=set_id is None or (not tonight and not night.attempts and not night.not_run),
         new=_items(new, tonight, _failed),
         still=_items([one for one in red if one.before == "red"], tonight, _failed),
-        fixed=_items(fixed, tonight, lambda one: "passes again, it failed the night before"),
+        fixed=_items(fixed, tonight, _fixed),
         flaky=_items(flaky, tonight, _flaky),
         drifting=_items(drifting, tonight, _drifting),
         not_run=tuple(_not_run(tonight, missed, night)),
@@ -170,6 +181,11 @@ def _failed(one: Standing) -> str:
     return f"failing since {day(one.since)}, {follows(one)}{mixed}"
 
 
+def _fixed(one: Standing) -> str:
+    last = next(earlier for earlier in reversed(one.settled) if earlier.state == "red")
+    return f"passes again; failed last on {day(last)}"
+
+
 def _flaky(one: Standing) -> str:
     tonight = "failed" if one.now.state == "red" else "passed"
     return f"changed colour in {one.flips} of {one.pairs} nights ({one.flaky_rate:.0%}) with nothing changed; {tonight}"
@@ -182,17 +198,19 @@ def _drifting(one: Standing) -> str:
 
 
 def _not_run(tonight: Sequence[Standing], missed: Sequence[Standing], night: Night) -> list[NotRun]:
-    found: dict[tuple[str, str], NotRun] = {}
-    for job, reason in night.not_run.items():
-        found.setdefault((job.bench, job.title), NotRun(job.title, job.bench, reason))
-    for attempt in night.attempts:
-        mine = night.of(attempt.job)
-        key = (attempt.job.bench, attempt.job.title)
-        # A comparison that decides nothing, for want of a bound, is not missed.
-        missed_verdicts = ("ERROR",) if attempt.job.compares else ("ERROR", "SKIP")
-        if settled_verdict(mine) in missed_verdicts and key not in found:
-            records = tuple(one.record for one in mine if one.record)
-            found[key] = NotRun(attempt.job.title, attempt.job.bench, mine[-1].sentence, (), records)
+    states: dict[tuple[str, str], set[str]] = {}
+    for one in tonight:
+        states.setdefault(_place(one), set()).add(one.now.state)
+    hidden: dict[tuple[str, str], list[NotRun]] = {}
+    for job in night.known_jobs:
+        place = (job.bench, job.title)
+        if (missing := _hidden(job, night, states.get(place, set()))) is not None:
+            hidden.setdefault(place, []).append(missing)
+    found = {place: _together(several) for place, several in hidden.items()}
+    if night.unread:
+        lines = ", ".join(map(str, night.unread))
+        reason = f"{JOURNAL}: written by another version of the rig, line {lines} cannot be used"
+        found["", ""] = NotRun("journal of this night", "all benches", reason)
     undecided = [one for one in tonight if one.now.state in ("open", "skip")]
     for (bench, title), group in groupby(sorted(undecided, key=_place), key=_place):
         if (bench, title) in found:
@@ -202,14 +220,50 @@ def _not_run(tonight: Sequence[Standing], missed: Sequence[Standing], night: Nig
         reason = f"{first.verdict}: {first.error or first.reason}"
         whole = sum(_place(one) == (bench, title) for one in tonight) == len(several)
         checks = () if whole else tuple(one.key.check for one in several)
-        found[(bench, title)] = NotRun(title, bench, reason, checks, (first.folder,))
-    named = {(job.bench, job.title) for job in night.begun} | {(job.bench, job.title) for job in night.not_run}
-    why = "nothing was run" if not named else "not among the plans and benches of this night"
-    for (bench, title), group in groupby(sorted(missed, key=_place), key=_place):
-        if (bench, title) not in found:
-            last = max(group, key=lambda one: one.now.result.started_ms)
-            found[(bench, title)] = NotRun(title, bench, f"{why}; last result {day(last.now)}")
+        found[bench, title] = NotRun(title, bench, reason, checks, (first.folder,), first.verdict)
+    ran = states.keys() | {(job.bench, job.title) for job in night.known_jobs}
+    for place, group in groupby(sorted(missed, key=_place), key=_place):
+        if place in found:
+            continue
+        several = list(group)
+        if place in ran:
+            why = "the run of this night has no result of it"
+        else:
+            why = "not among the plans and benches of this night" if ran else "nothing was run"
+        last = max(several, key=lambda one: one.now.result.started_ms)
+        checks = tuple(one.key.check for one in several) if place in states else ()
+        found[place] = NotRun(place[1], place[0], f"{why}; last result {day(last.now)}", checks)
     return [found[key] for key in sorted(found)]
+
+
+def _hidden(job: Job, night: Night, states: set[str]) -> NotRun | None:
+    """A job whose verdict no check shows; None for others. states: of the checks of all runs with its title."""
+    made, verdict = night.of(job), verdict_of(night, job)
+    if not made:
+        cut = "begun and without an end" if job in night.begun else "not begun"
+        reason = night.not_run.get(job, f"{cut}: the night was cut off or is still at work")
+        return NotRun(job.title, job.bench, reason, verdict=verdict)
+    told = {
+        "PASS": True,
+        # Of several runs a check shows what failed, but not what one of them left open and another one passed.
+        "FAIL": "red" in states,
+        "INCONCLUSIVE": not states.isdisjoint(("red", "open")),
+        # A comparison that decides nothing, for want of a bound, is not missed.
+        "SKIP": job.compares,
+    }
+    if told.get(verdict, False):
+        return None
+    sentence = next(one.sentence for one in reversed(made) if one.verdict == verdict)
+    records = tuple(one.record for one in made if one.record)
+    return NotRun(job.title, job.bench, sentence, (), records, verdict)
+
+
+def _together(several: Sequence[NotRun]) -> NotRun:
+    """The runs of one title on one bench as one entry, the worst first."""
+    ordered = sorted(several, key=lambda one: list(Verdict).index(Verdict(one.verdict)))
+    reasons = dict.fromkeys(one.reason for one in ordered)
+    records = tuple(record for one in ordered for record in one.records)
+    return replace(ordered[0], reason="; ".join(reasons), records=records)
 
 
 def _place(one: Standing) -> tuple[str, str]:

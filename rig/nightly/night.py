@@ -18,7 +18,7 @@ from typing import Any, Final
 from rig.deadline import Deadline
 from rig.nightly.journal import TRIES, Attempt, Job, Journal, Night, Order
 from rig.nightly.lane import WORKER, Lane
-from rig.nightly.quarantine import Entry, covering
+from rig.nightly.quarantine import QUARANTINED, Entry, covering
 from rig.nightly.retries import rule_for
 from rig.nightly.worker import EXAMINATION_S, Settings
 
@@ -55,13 +55,12 @@ class Running:
         self._order, self._directory, self._paths = order, directory, paths
         self._journal, self._say, self._program = journal, say, program
         left = order.begun_s + order.budget_s - time.time()  # a reboot is part of the night
-        self._budget = Deadline.after(max(0.0, left))
+        # A clock that was set back must not make the night longer.
+        self._budget = Deadline.after(max(0.0, min(left, order.budget_s)))
         self._attempts: dict[Job, int] = dict(past.begun)
         self._made: dict[Job, list[Attempt]] = {job: past.of(job) for job in jobs}
         self._queues: dict[str, deque[Job]] = {place.name: deque() for place in benches}
         for job in jobs:
-            if job in past.not_run:
-                continue
             if self._is_open(job):
                 self._queues[job.bench].append(job)
             elif not self._made[job]:
@@ -135,11 +134,15 @@ class Running:
             for lane in busy:
                 selector.register(lane.fileno(), selectors.EVENT_READ, lane)
             ready = selector.select(max(0.0, min(lane.deadline.left() for lane in busy)))
-        answered = [key.data for key, _ in ready]
-        for lane in answered:
-            self._take(lane, lane.receive())
+        for key, _ in ready:
+            self._take(key.data, key.data.receive())
         for lane in busy:
-            if lane not in answered and lane.busy and lane.deadline.expired():
+            if not lane.busy or not lane.deadline.expired():
+                continue
+            # It may have answered in time, while the teardown of another one kept us from looking.
+            if lane.answered():
+                self._take(lane, lane.receive())
+            else:
                 self._overdue(lane)
 
     # --- what comes back ----------------------------------------------------------------------------------------------
@@ -258,6 +261,13 @@ def all_jobs(
         mates = [job for job in jobs if (job.bench, job.plan) == (whole.bench, whole.plan)]
         ranks |= dict.fromkeys(mates, min(ranks[job] for job in mates))
     return sorted(jobs, key=ranks.__getitem__), left_out
+
+
+def verdict_of(night: Night, job: Job) -> str:
+    """What stands of a job: one that was not run is an ERROR, one that was quarantined counts like a skip."""
+    made = night.of(job)
+    quarantined = not made and night.not_run.get(job, "").startswith(QUARANTINED)
+    return "SKIP" if quarantined else settled_verdict(made)
 
 
 def settled_verdict(attempts: Sequence[Attempt]) -> str:

@@ -48,6 +48,9 @@ def notify(message: Message, environment: Mapping[str, str]) -> list[str]:
                 way(message, environment, Deadline.after(NOTIFY_S))
             except RigError as error:
                 troubles.append(f"{name}: {error.what}")
+            except Exception as error:  # noqa: BLE001 - the night is over: nothing here may change how it ended
+                # Its text may hold what the environment keeps secret.
+                troubles.append(f"{name}: it failed ({type(error).__name__})")
     return troubles
 
 
@@ -77,15 +80,25 @@ def by_mail(message: Message, environment: Mapping[str, str], deadline: Deadline
     """Text with the page as its HTML alternative. Raises InternalError with the server's words."""
     import smtplib
     import ssl
+    from email.errors import MessageError
     from email.message import EmailMessage
 
     mail = EmailMessage()
-    mail["Subject"] = f"{message.title}: {message.headline}".replace("\n", " ")[:180]
-    mail["From"] = environment.get("RIG_MAIL_FROM", "rig@localhost")
-    mail["To"] = environment["RIG_NOTIFY_MAIL"]
+    mail["Subject"] = " ".join(f"{message.title}: {message.headline}".split())[:180]
+    for name, given in (
+        ("From", environment.get("RIG_MAIL_FROM", "rig@localhost")),
+        ("To", environment["RIG_NOTIFY_MAIL"]),
+    ):
+        try:
+            mail[name] = given.strip()
+        except (ValueError, IndexError, AttributeError, MessageError) as error:  # its parser has no error of its own
+            raise InternalError(f"{given.strip()!r} is no address") from error
     mail.set_content(message.text)
     mail.add_alternative(message.html, subtype="html")
-    host, _, port = environment.get("RIG_MAIL_SERVER", "localhost:25").partition(":")
+    server_name = environment.get("RIG_MAIL_SERVER", "localhost:25")
+    host, _, port = server_name.partition(":")
+    if port and not (port.isascii() and port.isdecimal()):
+        raise InternalError(f"RIG_MAIL_SERVER={server_name} is not host:port")
     user, password = environment.get("RIG_MAIL_USER"), environment.get("RIG_MAIL_PASSWORD")
     try:
         with smtplib.SMTP(host, int(port or 25), timeout=max(0.1, deadline.left())) as server:
@@ -93,16 +106,19 @@ def by_mail(message: Message, environment: Mapping[str, str], deadline: Deadline
                 server.starttls(context=ssl.create_default_context())
                 server.login(user, password)
             server.send_message(mail)
-    except (OSError, smtplib.SMTPException, ValueError) as error:
+    except (OSError, smtplib.SMTPException) as error:
         raise InternalError(f"the mail was not taken by {host}: {error}") from error
 
 
 def by_webhook(message: Message, environment: Mapping[str, str], deadline: Deadline) -> None:
-    """POST of JSON. Raises InternalError unless the answer is 2xx; the token is never in a message."""
+    """POST of JSON. Raises InternalError unless the answer is 2xx; neither token nor address, which may be as secret,
+    is in its message.
+    """
     import urllib.error
     import urllib.request
+    from http.client import HTTPException, InvalidURL
 
-    url = environment["RIG_NOTIFY_WEBHOOK"]
+    url = environment["RIG_NOTIFY_WEBHOOK"].strip()
     if not url.startswith(("https://", "http://")):
         raise InternalError("the address is neither http:// nor https://")
     body = {
@@ -112,9 +128,10 @@ def by_webhook(message: Message, environment: Mapping[str, str], deadline: Deadl
         "exit_code": message.exit_code,
     }
     headers = {"Content-Type": "application/json"}
-    if token := environment.get("RIG_WEBHOOK_TOKEN"):
+    if token := environment.get("RIG_WEBHOOK_TOKEN", "").strip():
+        if not (token.isascii() and token.isprintable()):
+            raise InternalError("RIG_WEBHOOK_TOKEN holds characters that have no place in a header")
         headers["Authorization"] = f"Bearer {token}"
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
 
     class Stay(urllib.request.HTTPRedirectHandler):
         """A redirect could carry the token to somebody else."""
@@ -123,10 +140,15 @@ def by_webhook(message: Message, environment: Mapping[str, str], deadline: Deadl
             return None
 
     try:
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         with urllib.request.build_opener(Stay).open(request, timeout=max(0.1, deadline.left())):
             pass
     except urllib.error.HTTPError as error:
         error.close()
         raise InternalError(f"the server answered {error.code}") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise InternalError(f"it could not be reached: {getattr(error, 'reason', error)}") from error
+    except (InvalidURL, ValueError, OverflowError):
+        raise InternalError("the address is no URL that can be used") from None
+    except HTTPException as error:
+        raise InternalError(f"the server does not speak HTTP ({type(error).__name__})") from error

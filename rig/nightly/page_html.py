@@ -138,8 +138,8 @@ def _link(name: str, folder: str, records: Path, place: Path) -> str:
     run = records / folder
     report = run.with_name(f"{run.name}.triage") / "report.html"
     target = report if report.is_file() else run
-    address = quote(os.path.relpath(target, place)) + ("" if target.suffix else "/")
-    shown = "triage report" if target.suffix and name == "record" else name
+    address = quote(os.path.relpath(target, place)) + ("/" if target.is_dir() else "")
+    shown = "triage report" if target == report and name == "record" else name
     return f'<a href="{escape(address, quote=True)}">{escape(shown)}</a>'
 
 

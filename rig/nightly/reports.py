@@ -15,7 +15,6 @@ from xml.etree import ElementTree
 
 from rig.history.series import Standing
 from rig.nightly.morning import Item, Morning
-from rig.nightly.quarantine import QUARANTINED
 
 
 def junit(morning: Morning, standings: Iterable[Standing]) -> bytes:
@@ -24,15 +23,18 @@ def junit(morning: Morning, standings: Iterable[Standing]) -> bytes:
     tonight = [one for one in standings if one.now.result.set_id == morning.set_id]
     benches = sorted({one.key.bench for one in tonight} | {one.bench for one in morning.not_run})
     for bench in benches:
-        suite = ElementTree.SubElement(root, "testsuite", name=bench)
+        suite = ElementTree.SubElement(root, "testsuite", name=_xml(bench))
         for one in tonight:
             if one.key.bench == bench:
                 _case(suite, one)
-        judged = {one.key.name.rpartition("::")[0] for one in tonight if one.key.bench == bench}
+        mine = [one for one in tonight if one.key.bench == bench]
+        told = {one.key.name.rpartition("::")[0] for one in mine if one.now.state in ("open", "skip")}
         for missing in morning.not_run:
-            if missing.bench == bench and missing.title not in judged:
-                case = ElementTree.SubElement(suite, "testcase", classname=missing.title, name="not-run")
-                kind = "skipped" if missing.reason.startswith((QUARANTINED, "SKIP")) else "error"
+            if missing.bench != bench or missing.checks:
+                continue
+            if missing.verdict == "FAIL" or missing.title not in told:
+                case = ElementTree.SubElement(suite, "testcase", classname=_xml(missing.title), name="not-run")
+                kind = {"FAIL": "failure", "SKIP": "skipped"}.get(missing.verdict, "error")
                 ElementTree.SubElement(case, kind, message=_xml(missing.reason))
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
@@ -44,10 +46,10 @@ def junit(morning: Morning, standings: Iterable[Standing]) -> bytes:
 
 def _case(suite: ElementTree.Element, one: Standing) -> None:
     title, _, check = one.key.name.rpartition("::")
-    case = ElementTree.SubElement(suite, "testcase", classname=title, name=check)
+    case = ElementTree.SubElement(suite, "testcase", classname=_xml(title), name=_xml(check))
     properties = ElementTree.SubElement(case, "properties")
     for name, value in (("verdict", one.now.result.verdict), ("record", one.now.result.folder)):
-        ElementTree.SubElement(properties, "property", name=name, value=value)
+        ElementTree.SubElement(properties, "property", name=name, value=_xml(value))
     tag = {"red": "failure", "open": "error", "skip": "skipped"}.get(one.now.state)
     if tag is not None:
         message = f"{one.now.result.verdict}: {one.now.result.error or one.now.result.reason}"
@@ -85,7 +87,12 @@ def github_annotations(morning: Morning) -> Iterator[str]:
         for item in items:
             yield _annotation(level, item.name, f"{', '.join(item.benches)}: {item.sentence}", _path(item))
     for missing in morning.not_run:
-        yield _annotation("warning", f"{missing.title} was not run", f"{missing.bench}: {missing.reason}", "")
+        yield _annotation(
+            "error" if missing.verdict == "FAIL" else "warning",
+            f"{missing.title} was not run",
+            f"{missing.bench}: {missing.reason}",
+            "",
+        )
 
 
 def _annotation(level: str, title: str, message: str, path: str) -> str:

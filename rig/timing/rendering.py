@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from rig.plan.units import format_ns, format_rate
+from rig.terminal import printable
 from rig.timing.limits import LimitResult, format_share, format_value
 from rig.timing.statistics import Quantile, Summary
 from rig.timing.verdict import CheckResult, Violation
@@ -15,7 +16,7 @@ _WIDTH = 100
 
 def render_check(result: CheckResult) -> str:
     """Several lines; the first word is the verdict."""
-    return "\n".join(_lines(result))
+    return "\n".join(map(printable, _lines(result)))
 
 
 def _lines(result: CheckResult) -> Iterator[str]:

@@ -64,7 +64,7 @@ def write_month(records: Path, nights: int = NIGHTS) -> None:
                 ]
                 write_run(records, set_of(night), at, plan, checks, Conditions(bench, build_of(night)))
         journal = Journal(records / set_of(night))
-        journal.begin(Order((), (), 1, 3600.0, 600.0, None, begin(night).timestamp()))
+        journal.begin(Order((), (), 1, 3600.0, 600.0, None, begin(night).timestamp()), [])
         for bench in BENCHES:
             journal.health(bench, [])
         journal.end()

@@ -134,7 +134,7 @@ def test_a_file_without_its_runs_is_named_and_hinders_nothing(tmp_path: Path) ->
 def morning_after(records: Path, night: int, *attempts: tuple[str, str]) -> tuple[Morning, list[Standing]]:
     """The morning after a night whose comparisons came to these (verdict, sentence)."""
     journal = Journal(records / set_of(night))
-    journal.begin(Order((), (), 1, 3600.0, 600.0, None, FIRST.timestamp()))
+    journal.begin(Order((), (), 1, 3600.0, 600.0, None, FIRST.timestamp()), [])
     for point in ("variant-copy", "variant-zero_copy"):
         journal.attempt_begins(Job("lab-1", "two", point), 1)
         journal.attempt_ends(Attempt(Job("lab-1", "two", point), 1, "PASS", "PASS: so"))
@@ -164,12 +164,16 @@ def test_the_morning_shows_a_comparison_like_any_check(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("verdict", "said"),
-    [("SKIP", []), ("ERROR", [("two", "ERROR: a record cannot be read")]), ("INCONCLUSIVE", [])],
+    [
+        ("SKIP", []),
+        ("ERROR", [("two", "ERROR: a record cannot be read")]),
+        ("INCONCLUSIVE", [("two", "INCONCLUSIVE: difference <= -1 us: as it is")]),
+    ],
 )
 def test_a_comparison_is_missed_only_when_it_could_not_be_made(
     tmp_path: Path, verdict: str, said: list[tuple[str, str]]
 ) -> None:
-    file = write_night(tmp_path, 1, Verdict.PASS)
+    file = write_night(tmp_path, 1, Verdict.INCONCLUSIVE if verdict == "INCONCLUSIVE" else Verdict.PASS)
     if verdict == "ERROR":
         file.unlink()
     morning, found = morning_after(tmp_path, 1, (verdict, f"{verdict}: a record cannot be read"))

@@ -49,7 +49,7 @@ def records(tmp_path: Path) -> Path:
     write_run(tmp_path, set_id, at, "copy-latency", [counted("no-loss", 0)], Conditions("lab-1", error=error))
     directory = tmp_path / set_id
     journal = Journal(directory)
-    journal.begin(Order((), (), 1, 3600.0, 600.0, None, at.timestamp()))
+    journal.begin(Order((), (), 1, 3600.0, 600.0, None, at.timestamp()), [])
     journal.health("lab-2", [HOSTILE])
     journal.leave_out(Job("lab-2", "push-latency", ""), "quarantined until 2026-02-01: relay on order")
     for number, verdict in enumerate(("ERROR", "PASS"), 1):

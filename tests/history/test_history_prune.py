@@ -103,6 +103,49 @@ def test_a_folder_that_is_no_set_is_left_alone(tmp_path: Path) -> None:
     assert list(captures(tmp_path)) == []
 
 
+def test_nothing_goes_that_a_link_leads_to(tmp_path: Path) -> None:
+    records, elsewhere = tmp_path / "captures", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    kept = run_of(records, 100)
+    kept.parent.rename(elsewhere / "baseline")
+    (records / "baseline").symlink_to(elsewhere / "baseline")
+    run, other = run_of(records, 101), run_of(records, 102)
+    (run.parent / "002-linked").symlink_to(elsewhere / "baseline" / kept.name)
+    (other / "capture.pcapng").unlink()
+    (other / "capture.pcapng").symlink_to(elsewhere / "baseline" / kept.name / "capture.pcapng")
+    other.with_name(f"{other.name}.triage").symlink_to(elsewhere / "baseline" / kept.name)
+    assert [one.run for one in captures(records)] == [run]
+
+
+def test_a_run_is_as_old_as_the_latest_time_that_its_record_tells(tmp_path: Path) -> None:
+    """The clock of the rig's computer may not be set yet when a run begins."""
+    unset = {"started_utc": "2020-01-01T00:00:00.000Z"}
+    begun = rewritten(run_of(tmp_path, 1, lost=1), **unset, ended_utc="2020-01-01T00:01:00.000Z")
+    ended = rewritten(run_of(tmp_path, 2, lost=2), **unset, set_id="20200101T000000Z-abcdef")
+    never = rewritten(run_of(tmp_path, 3), **unset, ended_utc="", set_id="mine")
+    assert gone(tmp_path) == [never.parent.name]
+    assert {one.run for one in captures(tmp_path)} == {begun, ended, never}
+
+
+def test_a_run_that_was_killed_goes_like_others_and_one_that_may_be_at_work_stays(tmp_path: Path) -> None:
+    def cut(days: int) -> str:
+        run = rewritten(run_of(tmp_path, days), outcome="running", ended_utc="")
+        (run / VERDICTS).unlink()
+        return run.parent.name
+
+    ancient, killed, working = cut(300), cut(30), cut(2)
+    assert gone(tmp_path) == [ancient]
+    assert gone(tmp_path, max_bytes=0) == [ancient, killed]
+    assert working not in gone(tmp_path, max_bytes=0)
+
+
+def rewritten(run: Path, **values: str) -> Path:
+    """The run with other values in its run.json."""
+    info = json.loads((run / "run.json").read_bytes())
+    (run / "run.json").write_text(json.dumps(info | values))
+    return run
+
+
 def test_a_dry_run_removes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of(tmp_path, 4000)
     assert main(["history", "prune", "--dry-run", "--records", str(tmp_path)]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rig.history.series import Key, Result, Settled, biases, settle, standing
+from rig.history.table import follows
 
 KEY = Key("some-plan", "", "answer-time", "lab-1")
 DAY_MS = 86_400_000
@@ -77,6 +78,14 @@ def test_a_break_names_what_changed() -> None:
     assert standing(KEY, nights("gr")).changed == ()
 
 
+def test_a_break_with_uncommitted_changes_has_not_the_same_controller() -> None:
+    (green, red) = (result(0, "green"), result(1, "red")._replace(dirty=True))
+    dirty = "c1 with uncommitted changes"
+    assert standing(KEY, settle([green, red])).changed == (f"commit c1 → {dirty}",)
+    assert standing(KEY, settle([green._replace(dirty=True), red])).changed == (f"commit {dirty} → {dirty}",)
+    assert follows(standing(KEY, settle([green, red]))) == f"follows commit c1 → {dirty}"
+
+
 def test_a_fault_that_came_and_was_repaired_is_not_flaky() -> None:
     assert not standing(KEY, nights("gggrrggg")).flaky
     assert standing(KEY, nights("gggrggrg")).flaky
@@ -112,3 +121,13 @@ def test_a_bench_is_compared_with_the_others_on_the_same_days() -> None:
     assert found.keys() == {"lab-1", "lab-2"}
     assert (round(found["lab-2"].offset, 3), found["lab-2"].sets) == (0.2, 12)
     assert found["lab-2"].p == 2 / 2**12
+
+
+def test_benches_of_which_another_figure_is_followed_are_not_compared() -> None:
+    def day(settled: Settled) -> int:
+        return settled.result.started_ms // DAY_MS
+
+    p99 = settle(result(night, "green", value=3000)._replace(figure="p99") for night in range(12))
+    p50 = {bench: settle(result(night, "green", value=1000) for night in range(12)) for bench in ("lab-1", "lab-2")}
+    assert biases({"emulated": p99, "lab-1": p50["lab-1"]}, day) == []
+    assert {one.bench: one.offset for one in biases({"emulated": p99, **p50}, day)} == {"lab-1": 0, "lab-2": 0}

@@ -74,7 +74,8 @@ def test_one_red_run_makes_a_set_of_any_size_red(tmp_path: Path, states: str, br
 def test_the_morning_page_shows_a_large_red_set_as_failing(tmp_path: Path) -> None:
     rows = set_of(1, "r" * 40 + "g" * 60)
     asked(tmp_path, set_of(0, "g"), rows)
-    (tmp_path / rows[0].set_id).mkdir()
+    for row in [*set_of(0, "g"), *rows]:
+        (tmp_path / row.folder).mkdir(parents=True)
     morning, _ = morning_of(tmp_path, tmp_path / rows[0].set_id)
     assert [item.name for item in morning.new] == ["p::answer-time"]
     assert morning.green == 0
@@ -106,6 +107,18 @@ def test_the_quick_look_sees_a_red_night_behind_hundreds_of_green_runs(tmp_path:
     ]
     assert asked(tmp_path, *sets, brief=True).flaky
     assert asked(tmp_path, brief=False).flaky
+
+
+def test_a_streak_that_began_before_what_is_asked_for_keeps_its_beginning(tmp_path: Path) -> None:
+    sets = [set_of(night, "g" if night < 3 else "r") for night in range(12)]
+    with connect(index_path(tmp_path)) as connection:
+        add_rows(connection, [row for rows in sets for row in rows])
+        (found,) = standings(connection, since_ms=sets[8][0].started_ms)
+    assert found.since is not None
+    assert found.last_good is not None
+    assert found.since.result.set_id == sets[3][0].set_id
+    assert found.last_good.result.set_id == sets[2][0].set_id
+    assert [one.result.set_id for one in found.settled] == [rows[0].set_id for rows in sets[8:]]
 
 
 def test_a_streak_older_than_what_is_looked_at_begins_after_the_last_green_set(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def write_run(
     record = runs.new_run(info, conditions.plan_text.format(plan=plan).encode(), f"bench: {conditions.bench}\n")
     record.capture.write_bytes(bytes(conditions.capture))
     record.seal("error" if conditions.error else "completed")
-    record.info.started_utc = at.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    record.info.started_utc = record.info.ended_utc = at.strftime("%Y-%m-%dT%H:%M:%S.000Z")
     record.save()
     if conditions.error:
         names = [(check.check, check.metric) for check in checks]

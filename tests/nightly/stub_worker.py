@@ -2,14 +2,17 @@
 
 {"health": [[faults], …], "runs": {plan: [verdict, …]}}: one entry an attempt, the last one goes on for ever; what a
 plan's comparisons come to is under `plan::`, what one point does under `plan[point]`. A verdict is `PASS`, `FAIL`,
-`INCONCLUSIVE capture-loss`, `ERROR board`, `hang`, `die`.
+`INCONCLUSIVE capture-loss`, `ERROR board`, `PASS` with the seconds that it takes, `hang`, `die`, or `stuck`: hangs and
+does not end when told to.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 settings = json.loads(sys.argv[-1])
@@ -39,7 +42,11 @@ for line in sys.stdin:
             plan += f"[{command['point']}]"
         turns = script["runs"].get(plan, ["PASS"])
         verdict, _, kind = turns[min(asked(plan), len(turns) - 1)].partition(" ")
-        if verdict == "hang":
+        if verdict == "stuck":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if verdict == "PASS" and kind:
+            time.sleep(float(kind))
+        if verdict in ("hang", "stuck"):
             sys.stdin.read()
         if verdict == "die":
             os._exit(9)

@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,8 +20,10 @@ import pytest
 
 from rig.campaign import Compared, Judged
 from rig.cli import main
+from rig.nightly import command
 from rig.nightly.command import _failed_before, _finish, _points
 from rig.nightly.journal import COMPARISONS, Attempt, Job, Journal, Order, Unfinished, read_journal
+from rig.nightly.night import Running
 from rig.nightly.options import seconds
 from rig.nightly.worker import Settings, Worker, answer, answer_to_comparisons
 from rig.plan.load import load_plan
@@ -108,7 +112,7 @@ def test_a_report_has_the_exit_code_of_the_night(tmp_path: Path, verdict: str, c
     directory = tmp_path / "20260101T000000Z-abcdef"
     directory.mkdir()
     journal, job = Journal(directory), Job("lab-1", "some-plan", "")
-    journal.begin(Order((), (), 1, 3600.0, 600.0, None, time.time() - 3600))
+    journal.begin(Order((), (), 1, 3600.0, 600.0, None, time.time() - 3600), [])
     journal.leave_out(Job("lab-2", "some-plan", ""), "quarantined until 2026-02-01: in repair")
     journal.attempt_begins(job, 1)
     journal.attempt_ends(Attempt(job, 1, verdict, f"{verdict}: so"))
@@ -123,7 +127,7 @@ def test_annotations_appear_on_a_github_runner_only(
     directory = tmp_path / "20260101T000000Z-abcdef"
     directory.mkdir()
     journal = Journal(directory)
-    journal.begin(Order((), (), 1, 3600.0, 600.0, None, time.time()))
+    journal.begin(Order((), (), 1, 3600.0, 600.0, None, time.time()), [])
     journal.leave_out(Job("lab-2", "some-plan", ""), "bench not fit: ssh: refused")
     journal.close()
     main(["nightly", "--report", "--record-dir", str(tmp_path)])
@@ -133,6 +137,32 @@ def test_annotations_appear_on_a_github_runner_only(
     main(["nightly", "--report", "--record-dir", str(tmp_path)])
     assert "::warning title=some-plan was not run::lab-2: bench not fit" in capsys.readouterr().out
     assert "Not run, and why" in (tmp_path / "summary").read_text()
+
+
+def test_a_night_that_is_cut_off_is_an_error_until_it_went_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "script.json").write_text('{"runs": {}}')
+    monkeypatch.setenv("STUB_SCRIPT", str(tmp_path / "script.json"))
+    monkeypatch.setenv("STUB_LOG", str(tmp_path / "log"))
+    stub = (sys.executable, str(Path(__file__).with_name("stub_worker.py")))
+    monkeypatch.setattr(command, "Running", partial(Running, program=stub))
+    records = tmp_path / "records"
+    plans = [str(ROOT / "testplans" / f"{name}-latency.plan.yaml") for name in ("copy", "zero-copy")]
+
+    def cut_off(self: Journal, attempt: Attempt) -> None:
+        Journal.write(self, "attempt", **asdict(attempt))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "attempt_ends", cut_off)
+        assert main(["nightly", *plans, "--record-dir", str(records)]) not in (0, 1, 4)
+    assert main(["nightly", "--report", "--record-dir", str(records)]) == 3
+    assert "`zero-copy-latency` on emulated: not begun: the night was cut off" in capsys.readouterr().out
+    assert main(["nightly", "--resume"]) == 0
+    assert main(["nightly", "--report", "--record-dir", str(records)]) == 0
+    assert "**all 0 checks in order**" in capsys.readouterr().out
+    assert len((tmp_path / "log").read_text().splitlines()) == 2 * 2
 
 
 def told(*checks: CheckResult, fails: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -263,6 +293,6 @@ def test_a_damaged_index_costs_neither_order_nor_page(tmp_path: Path, capsys: py
     journal.close()
     (tmp_path / "history.sqlite").write_bytes(b"not a database at all" * 100)
     assert _failed_before(tmp_path)(job) == 2
-    assert _finish(tmp_path, directory, [job]) == 0
+    assert _finish(tmp_path, directory) == 0
     assert (directory / "morning.html").is_file()
     assert "making the index again" in capsys.readouterr().err

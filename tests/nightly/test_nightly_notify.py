@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,64 @@ def test_webhook_trouble_is_told_without_the_secret() -> None:
     assert "could not be reached" in troubles[0]
     assert TOKEN not in troubles[0]
     assert "neither http" in notify(MESSAGE, {"RIG_NOTIFY_WEBHOOK": "file:///etc/passwd"})[0]
+
+
+@pytest.mark.parametrize(
+    "address", ["http://127.0.0.1:1/s3cret path", "http://rig:s3cret@127.0.0.1:x/", "http://[::1/s3cret"]
+)
+def test_an_address_that_is_none_is_told_without_it(address: str) -> None:
+    assert notify(MESSAGE, {"RIG_NOTIFY_WEBHOOK": address}) == [
+        "RIG_NOTIFY_WEBHOOK: the address is no URL that can be used"
+    ]
+
+
+def test_a_server_that_talks_something_else_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.recv(65536)
+                client.sendall(b"garbage\r\n\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        troubles = notify(MESSAGE, {"RIG_NOTIFY_WEBHOOK": f"http://127.0.0.1:{listener.getsockname()[1]}/"})
+    assert troubles == ["RIG_NOTIFY_WEBHOOK: the server does not speak HTTP (BadStatusLine)"]
+
+
+def test_a_token_is_used_without_the_line_end_of_its_file() -> None:
+    with Hook() as hook:
+        assert notify(MESSAGE, {"RIG_NOTIFY_WEBHOOK": hook.url, "RIG_WEBHOOK_TOKEN": f"{TOKEN}\n"}) == []
+    assert hook.got[0][0]["Authorization"] == f"Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize("token", [f"{TOKEN}\r\nX-More: 1", f"{TOKEN}\u043a", f"{TOKEN}\x00"])
+def test_a_token_that_no_header_can_carry_is_not_sent_and_not_shown(token: str) -> None:
+    with Hook() as hook:
+        [trouble] = notify(MESSAGE, {"RIG_NOTIFY_WEBHOOK": hook.url, "RIG_WEBHOOK_TOKEN": token})
+    assert trouble == "RIG_NOTIFY_WEBHOOK: RIG_WEBHOOK_TOKEN holds characters that have no place in a header"
+    assert hook.got == []
+
+
+@pytest.mark.parametrize("recipients", ["team lab <", "a@[", "a@lab.example\nBcc: b@lab.example", "\ud800@lab.example"])
+def test_recipients_that_are_none_are_told_and_hinder_no_other_way(recipients: str) -> None:
+    with Hook() as hook:
+        troubles = notify(MESSAGE, {"RIG_NOTIFY_MAIL": recipients, "RIG_NOTIFY_WEBHOOK": hook.url})
+    assert troubles == [f"RIG_NOTIFY_MAIL: {recipients!r} is no address"]
+    assert len(hook.got) == 1
+
+
+def test_a_mail_server_without_a_port_number_is_told() -> None:
+    environment = {"RIG_NOTIFY_MAIL": "a@lab.example", "RIG_MAIL_SERVER": "127.0.0.1:smtp"}
+    assert notify(MESSAGE, environment) == ["RIG_NOTIFY_MAIL: RIG_MAIL_SERVER=127.0.0.1:smtp is not host:port"]
+
+
+def test_trouble_that_nobody_foresaw_hinders_no_other_way() -> None:
+    with Hook() as hook:
+        message = replace(MESSAGE, html="\ud800")
+        [trouble] = notify(message, {"RIG_NOTIFY_MAIL": "a@lab.example", "RIG_NOTIFY_WEBHOOK": hook.url})
+    assert trouble == "RIG_NOTIFY_MAIL: it failed (UnicodeEncodeError)"
+    assert len(hook.got) == 1
 
 
 @pytest.fixture
