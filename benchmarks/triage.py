@@ -72,7 +72,7 @@ def _measure(path: Path, kind: str, packets: int) -> bool:
     )
     took = time.monotonic() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    page = path.with_name(f"{path.stem}.triage") / "report.html"
+    page = path.with_name(f"{path.name}.triage") / "report.html"
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     bound = BOUNDS_S.get(packets)
     late = bound is not None and took > bound

@@ -28,8 +28,9 @@ _ALWAYS_DIFFERENT: Final = {"run", "started", "capture file", "frames"}
 
 @dataclass(frozen=True)
 class Shift:
-    """One quantile of one check in both runs, ns. low_ns, high_ns: interval of the shift, None where unbounded.
-    moved: the interval lies wholly beyond the uncertainty e of the benches."""
+    """One quantile of one check in both runs, ns. low_ns, high_ns: interval of the shift, None where unbounded,
+    infinite where the quantile is lost in one of the runs for sure, and not in the other. moved: the interval lies
+    wholly beyond the uncertainty e of the benches."""
 
     check: str
     figure: str
@@ -47,6 +48,8 @@ class Shift:
 
     @property
     def interval_text(self) -> str:
+        if INFINITE_NS in (self.low_ns, -(self.high_ns or 0)):
+            return "for sure *"
         low = "…" if self.low_ns is None else _signed(self.low_ns)
         high = "…" if self.high_ns is None else _signed(self.high_ns)
         return f"{low} to {high}" + (" *" if self.moved else "")
@@ -84,7 +87,9 @@ def compare(case: Case, good: Case) -> Comparison:
     )
     if first in moved:
         shift = moved[first]
-        sentence = f"{first} moved first: its {shift.figure} by {shift.shift_text} ({shift.interval_text.rstrip(' *')})"
+        how = "is" if INFINITE_NS in (shift.good_ns, shift.bad_ns) else "by"
+        moved_by = f"{how} {shift.shift_text} ({shift.interval_text.rstrip(' *')})"
+        sentence = f"{first} moved first: its {shift.figure} {moved_by}"
     elif first:
         sentence = f"{first} changed its verdict first: {verdicts[first][0]} became {verdicts[first][1]}"
     else:
@@ -117,11 +122,9 @@ def _shifts(case: Case, good: Case) -> Iterator[Shift]:
             a, b = _quantile(other[name], q), _quantile(mine[name], q)
             if a is None or b is None:
                 continue
-            # An order statistic is missing where the sample is too small, and infinite where samples were lost.
-            low = _difference(b[1], a[2])
-            high = _difference(b[2], a[1])
+            low, higher = _least_difference(b[1], a[2]), _least_difference(a[1], b[2])
+            high = None if higher is None else -higher
             moved = (low is not None and low > e_ns) or (high is not None and high < -e_ns)
-            moved = moved or (b[0] == INFINITE_NS) != (a[0] == INFINITE_NS)
             yield Shift(name, quantile, a[0], b[0], low, high, moved)
 
 
@@ -152,10 +155,12 @@ def _quantile(value: NDArray[np.int64], q: Fraction) -> tuple[int, int | None, i
     )
 
 
-def _difference(one: int | None, other: int | None) -> int | None:
-    if one is None or other is None or INFINITE_NS in (one, other):
+def _least_difference(low: int | None, high: int | None) -> int | None:
+    """How far a value from `low` on lies above one up to `high`, at least; None where nobody knows. A bound is None
+    where the sample is too small for it, and infinite where samples were lost."""
+    if low is None or high is None or high == INFINITE_NS:
         return None
-    return one - other
+    return low if low == INFINITE_NS else low - high
 
 
 def _verdicts(case: Case, good: Case) -> dict[str, tuple[str, str]]:

@@ -23,6 +23,9 @@ from rig.triage.pcapng_writer import Target, rewrite
 AROUND: Final = 15
 """Frames before and after the worst ones in their slices."""
 SLICES: Final = 3
+ANNOTATED: Final = "annotated.pcapng"
+SLICE: Final = "frame-"
+"""What the name of a slice begins with, before the number of its frame."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,13 @@ def annotate(case: Case, diagnosis: Diagnosis, folder: Path) -> Annotated:
     comments = comments_of(case, diagnosis)
     digest = sha256_file(case.capture)
     heading = _heading(case, diagnosis, digest)
-    target = folder / "annotated.pcapng"
+    target = folder / ANNOTATED
     worst = _worst_frames(case, diagnosis)
     wanted: dict[Path, tuple[str, frozenset[int] | None]] = {target: (heading, None)}
     slices = []
     for frame in worst:
         first = max(1, frame - AROUND)
-        path = folder / f"frame-{frame}.pcapng"
+        path = folder / f"{SLICE}{frame}.pcapng"
         text = f"{heading}\nFrames {first} to {frame + AROUND} of it, around frame {frame}."
         wanted[path] = (text, frozenset(range(first, frame + AROUND + 1)))
         slices.append((path, frame - first + 1))

@@ -6,11 +6,12 @@ at it, so that a fault of a real bench and one that was imposed are found by the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,11 @@ from rig.timing.verdict import PointResult
 from rig.triage.control import Arp, Icmp, arp_exchanges, icmp_errors
 from rig.triage.exchange_model import Exchanges
 from rig.triage.exchanges import exchanges_of, roles
+from rig.triage.fragments import Lone, lone_fragments
 from rig.triage.jetson_log import JetsonLog, read_jetson_log
 from rig.triage.planned import asked_and_answered, keyed_flows, planned_rows, roles_by_plan
+from rig.triage.run_info import sound_info
+from rig.triage.side_files import read_board_log, read_telemetry
 
 if TYPE_CHECKING:
     from rig.bench.model import BenchFile
@@ -35,8 +39,12 @@ if TYPE_CHECKING:
     from rig.record import RunInfo
     from rig.timing.metrics.measurement import Measurement
 
+_Read = TypeVar("_Read")
+
 UNDECLARED_E_NS = 50_000
 """e of a capture of which nobody knows the bench."""
+_LARGEST_E_NS = 1_000_000_000_000
+"""Nothing could be told apart with an e of more."""
 UNTOLD_TIMEOUT_NS = 1_000_000_000
 """Time-out of a request where no plan tells one; a plan's own default."""
 _NOISE = 20
@@ -50,7 +58,8 @@ class Case:
     path: what was named; capture: the capture file in it. addresses: `board` and `jetson`, as far as known.
 
     result, point: judged by a plan, if there is one. info, report: of a record. evidence: soundness of the measurement.
-    unread: sentences about parts that could not be read. jetson_log: the Jetson's events, empty for a bare capture.
+    unread: sentences about parts that could not be read. jetson_log: the Jetson's events; board_lines: the board's
+    console as (ns since the run's start, line); telemetry: its RAM ring; all empty for a bare capture.
     """
 
     path: Path
@@ -67,6 +76,8 @@ class Case:
     report: RunnerReport | None = None
     unread: tuple[str, ...] = ()
     jetson_log: JetsonLog = field(default_factory=JetsonLog)
+    board_lines: tuple[tuple[int, str], ...] = ()
+    telemetry: tuple[dict[str, Any], ...] = ()
 
     @property
     def noise_ns(self) -> int:
@@ -86,16 +97,69 @@ class Case:
     def icmp(self) -> tuple[Icmp, ...]:
         return tuple(icmp_errors(self.table))
 
-    @property
+    @cached_property
     def undelivered(self) -> tuple[Icmp, ...]:
-        """The ICMP errors about what was to go to the board or to the Jetson, not about others' traffic."""
-        return tuple(error for error in self.icmp if not error.target or error.target in self.addresses.values())
+        """The ICMP errors about packets of the exchanges while they were measured. In a capture without exchanges:
+        about what was to go to the board or to the Jetson."""
+        if self.exchanges is None:
+            ours = self.addresses.values()
+            return tuple(error for error in self.icmp if error.about is None or error.about.dst in ours)
+        flows = {self.table.flows[index]._replace(vlans=()) for index in np.flatnonzero(self._exchanged[:-1])}
+        return tuple(error for error in self.icmp if error.about in flows and self.measured(error.time_ns))
 
     @cached_property
-    def board_lines(self) -> tuple[tuple[int, str], ...]:
-        """The board's console: (ns since the run's start, line). Empty for a bare capture."""
-        path = self.path / "board.log"
-        return tuple(read_board_log(path)) if self.info is not None and path.exists() else ()
+    def lone_fragments(self) -> tuple[Lone, ...]:
+        """Fragments between board and Jetson that were measured and never became a whole datagram."""
+        if self.exchanges is None:
+            return ()
+        found = lone_fragments(self.table, self.exchanges.board, self.exchanges.jetson)
+        return tuple(one for one in found if self.measured(one.time_ns))
+
+    @property
+    def exchanged(self) -> NDArray[np.int64]:
+        """Rows of the flows that carry the exchanges or that the plan names; all else is others' traffic."""
+        return np.flatnonzero(self._exchanged[self.table.flow])
+
+    def measured(self, time_ns: int) -> bool:
+        """True between the sentinels; always in a capture without."""
+        return self.selection.window.start_ns <= time_ns < self.selection.window.end_ns
+
+    @cached_property
+    def _exchanged(self) -> NDArray[np.bool_]:
+        """Mask over the flows, and False at its end, where frames without a flow find it."""
+        chosen = np.zeros(len(self.table.flows) + 1, np.bool_)
+        if self.exchanges is not None:
+            for side in (self.exchanges.asks, self.exchanges.answers):
+                chosen[self.table.flow[side.row]] = True
+            planned = planned_rows(self.selection, self.point.plan) if self.point is not None else None
+            if planned is not None:
+                chosen[self.table.flow[planned]] = True
+        return chosen
+
+    @cached_property
+    def run_start_ns(self) -> int | None:
+        """The run's start on the capture's clock, from the first frame; None where nobody knows."""
+        if self.info is None or not self.info.started_utc:
+            return None
+        try:
+            started = datetime.fromisoformat(self.info.started_utc.replace("Z", "+00:00"))
+        except ValueError:
+            return None
+        if not len(self.table):
+            return 0
+        return round(started.timestamp() * 1000) * 1_000_000 - self.origin_ns
+
+    @cached_property
+    def loaded_lines(self) -> tuple[tuple[int, str], ...]:
+        """What the console said from the start sentinel on; nothing where no load is known to have begun."""
+        if self.info is None:
+            return ()
+        begins = [phase.start_ns for phase in self.info.phases if phase.name == "traffic"]
+        window = self.selection.window
+        # Stamps of a capture on the Jetson are on another clock than the console's.
+        if window.start_seen and self.run_start_ns is not None and self.capture_point != "jetson":
+            begins.append(window.start_ns - self.origin_ns - self.run_start_ns)
+        return tuple(line for line in self.board_lines if begins and line[0] >= max(begins))
 
     @property
     def capture_point(self) -> str:
@@ -201,22 +265,25 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
     from rig.stored import UNREADABLE, point_of, stored_result, unjudgeable, why_not_judged
     from rig.timing.table import FrameTable
 
-    info = load_run(directory)
-    unread: list[str] = []
+    info, unread = sound_info(load_run(directory))
     capture = Capture(directory / "capture.pcapng")
     try:
         table = capture.table
     except RigError as error:
         unread.append(why_not_judged(directory, error))
         table = _empty(FrameTable)
-    log = read_jetson_log(directory / "jetson.jsonl")
+    log = _part(directory / "jetson.jsonl", read_jetson_log, unread) or JetsonLog()
     if log.damaged:
         unread.append(f"{log.damaged} lines of jetson.jsonl are no events of the runner")
     try:
         report = report_of(log.events) if log.events else None
-    except (KeyError, TypeError) as error:
+    except UNREADABLE as error:
         report = None
         unread.append(f"jetson.jsonl lacks what a runner writes: {error!r}")
+    lines = _part(directory / "board.log", lambda path: tuple(read_board_log(path)), unread) or ()
+    telemetry, damaged = _part(directory / "telemetry.jsonl", read_telemetry, unread) or ([], 0)
+    if damaged:
+        unread.append(f"{damaged} lines of telemetry.jsonl are no events of the board")
     point: Point | None
     try:
         result, point = judge_record(directory, plan_file, capture)
@@ -233,10 +300,22 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
         evidence = evidence_of(info, report)
         addresses = bench_addresses(info.bench)
         e_ns = recorded_e_ns(info.bench)
-    except KeyError as error:
-        unread.append(f"run.json lacks {error}")
+        if not 0 <= e_ns < _LARGEST_E_NS:
+            raise ValueError(f"an uncertainty of {e_ns} ns")
+    except UNREADABLE as error:
+        unread.append(f"run.json does not hold what a run writes: {error!r}")
         evidence, addresses, e_ns = Evidence(), {}, UNDECLARED_E_NS
-    return _case(directory, capture, table, addresses, e_ns, evidence, result, point, info, report, tuple(unread), log)
+    case = _case(directory, capture, table, addresses, e_ns, evidence, result, point, info, report, tuple(unread))
+    return replace(case, jetson_log=log, board_lines=lines, telemetry=tuple(telemetry))
+
+
+def _part(path: Path, read: Callable[[Path], _Read], unread: list[str]) -> _Read | None:
+    """What `read` makes of a file of a record; None where there is none, or where it cannot be read."""
+    try:
+        return read(path) if path.exists() else None
+    except OSError as error:
+        unread.append(f"{path.name} cannot be read: {error.strerror}")
+        return None
 
 
 def case_of_capture(
@@ -274,19 +353,6 @@ def case_of_capture(
     return _case(path, capture, table, addresses, e_ns, evidence, result, chosen, None, None, unread)
 
 
-def read_board_log(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines of board.log as (ns since the run's start, text); what has no stamp belongs to the line before."""
-    at_ns = 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        stamp, _, text = line.partition(" ")
-        seconds, dot, fraction = stamp.partition(".")
-        if dot and seconds.isdecimal() and fraction.isdecimal() and len(seconds) < 10:
-            at_ns = int(seconds) * 1_000_000_000 + int(fraction[:9].ljust(9, "0"))
-            yield at_ns, text
-        else:
-            yield at_ns, line
-
-
 @lru_cache(maxsize=4)
 def samples_of(case: Case) -> dict[str, Measurement]:
     """Check → its measurement over the case; those that need more than the capture to be measured are left out."""
@@ -322,7 +388,6 @@ def _case(
     info: RunInfo | None,
     report: RunnerReport | None,
     unread: tuple[str, ...],
-    log: JetsonLog | None = None,
 ) -> Case:
     dissected = _dissected(capture, point) if point is not None and len(table) else None
     selection = Selection(table, addresses, dissected)
@@ -350,7 +415,6 @@ def _case(
         info,
         report,
         unread,
-        log or JetsonLog(),
     )
 
 

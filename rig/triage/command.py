@@ -1,6 +1,6 @@
 """`rig triage`: the whole of it, from a record or a capture to a summary on the terminal and files to look at.
 
-The files go beside the record, never into it: `captures/<set>/<run>.triage/`, or `<name>.triage/` beside a capture, or
+The files go beside the record, never into it: `captures/<set>/<run>.triage/`, or `<file>.triage/` beside a capture, or
 where --out says. Everything there may be deleted and made again.
 """
 
@@ -17,7 +17,7 @@ from rig.errors import CaptureError, InternalError
 from rig.plan.load import PlanFile
 from rig.record import from_here, to_json, write_atomic
 from rig.triage.against import Comparison, compare, comparison_lines
-from rig.triage.annotate import Annotated, annotate
+from rig.triage.annotate import ANNOTATED, SLICE, Annotated, annotate
 from rig.triage.case import Case, load_case, require_record_or_capture
 from rig.triage.diagnosis import Diagnosis, diagnose
 from rig.triage.headline import as_expected, headlines, imposed, verdict_of
@@ -43,7 +43,7 @@ class Triage:
 def output_folder(path: Path) -> Path:
     """Where the files about a record or a capture go unless somebody says otherwise."""
     resolved = path.resolve()
-    return resolved.with_name(f"{resolved.name if path.is_dir() else resolved.name.split('.')[0]}.triage")
+    return resolved.with_name(f"{resolved.name}.triage")
 
 
 def triage(
@@ -74,6 +74,7 @@ def triage(
             say(line)
     folder = out or output_folder(path)
     _make(folder, path)
+    earlier = _captures_of_before(folder)
     annotated, command = None, ""
     write_profile(folder / "wireshark")
     try:
@@ -84,10 +85,14 @@ def triage(
         command = open_command(Path("wireshark"), Path(annotated.capture.name), annotated.focus)
     except CaptureError as error:
         say(f"\nno annotated capture: {error.what}")
+    written = {annotated.capture, *(path for path, _ in annotated.slices)} if annotated is not None else set()
+    for stale in earlier - written:
+        if stale.resolve() != case.capture.resolve():
+            stale.unlink(missing_ok=True)
     report = folder / "report.html"
     shown = f"cd {_quoted(folder.resolve())} && {command}" if command else ""
     write_report(report, render_report(case, diagnosis, annotated=annotated, command=shown, comparison=comparison))
-    write_atomic(folder / "diagnosis.json", to_json(as_json(case, diagnosis, comparison)))
+    write_atomic(folder / "diagnosis.json", to_json(_as_text(as_json(case, diagnosis, comparison))))
     say("")
     say(f"report:  {from_here(report)}")
     if annotated is not None:
@@ -133,6 +138,15 @@ def as_json(case: Case, diagnosis: Diagnosis, comparison: Comparison | None = No
     }
 
 
+def _as_text(value: Any) -> Any:
+    """The same with half characters, which a damaged log may hold and no file can, replaced."""
+    if isinstance(value, dict):
+        return {key: _as_text(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_as_text(one) for one in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
 def _make(folder: Path, path: Path) -> None:
     if (folder / "run.json").exists():
         raise InternalError(
@@ -145,6 +159,14 @@ def _make(folder: Path, path: Path) -> None:
             f"cannot make {folder} for what triage found about {path.name}: {error.strerror}",
             hint="name a folder that can be written with --out",
         ) from error
+
+
+def _captures_of_before(folder: Path) -> set[Path]:
+    """What an earlier triage left in its folder beside what every triage writes anew."""
+    if read_diagnosis(folder) is None:
+        return set()
+    slices = (path for path in folder.glob(f"{SLICE}*.pcapng") if path.stem.removeprefix(SLICE).isdecimal())
+    return {folder / ANNOTATED, *slices}
 
 
 def _quoted(path: Path) -> str:

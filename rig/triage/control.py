@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rig.timing.table import PROTO_ARP, PROTO_ICMP, FrameTable
+from rig.timing.table import PROTO_ARP, PROTO_ICMP, FlowKey, FrameTable
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Arp:
 
 @dataclass(frozen=True)
 class Icmp:
-    """One ICMP error. kind, code as in RFC 792; sender: who sent it. target: where the datagram that it quotes was to
-    go, empty where the quote is cut."""
+    """One ICMP error. kind, code as in RFC 792; sender: who sent it. about: flow of the packet that it quotes, None
+    where the capture cut the quote."""
 
     number: int
     time_ns: int
     sender: str
     kind: int
     code: int
-    target: str
+    about: FlowKey | None
 
 
 def arp_exchanges(table: FrameTable) -> list[Arp]:
@@ -42,25 +42,27 @@ def arp_exchanges(table: FrameTable) -> list[Arp]:
         for row in np.flatnonzero((table.proto == PROTO_ARP) & (table.payload_cap >= 28))
         if int(table.payload_off[row]) + 28 <= len(table.data)
     ][:100_000]
-    packets = []
+    asked: list[tuple[int, str, str]] = []
+    answer: dict[int, int] = {}
+    waiting: dict[tuple[str, str], int] = {}
     for row in rows:
         begin = int(table.payload_off[row])
         packet = bytes(table.data[begin : begin + 28])
         operation = int.from_bytes(packet[6:8], "big")
-        packets.append((row, operation, socket.inet_ntoa(packet[14:18]), socket.inet_ntoa(packet[24:28])))
+        sender, target = socket.inet_ntoa(packet[14:18]), socket.inet_ntoa(packet[24:28])
+        if operation == 1 and sender not in (target, "0.0.0.0"):
+            waiting[sender, target] = len(asked)
+            asked.append((row, sender, target))
+        elif operation == 2 and (target, sender) in waiting:
+            answer[waiting.pop((target, sender))] = row
     found = []
-    for index, (row, operation, sender, target) in enumerate(packets):
-        if operation != 1 or sender == target or sender == "0.0.0.0":
-            continue
-        at = int(table.time_ns[row])
-        reply_ns, reply_number = None, None
-        for later, kind, other, for_whom in packets[index + 1 :]:
-            if kind == 1 and sender == other and target == for_whom:
-                break
-            if kind == 2 and other == target and for_whom == sender:
-                reply_ns, reply_number = int(table.time_ns[later]) - at, int(table.number[later])
-                break
-        found.append(Arp(int(table.number[row]), at, sender, target, reply_ns, reply_number))
+    for index, (row, sender, target) in enumerate(asked):
+        number, at, reply = int(table.number[row]), int(table.time_ns[row]), answer.get(index)
+        if reply is None:
+            found.append(Arp(number, at, sender, target, None, None))
+        else:
+            took = int(table.time_ns[reply]) - at
+            found.append(Arp(number, at, sender, target, took, int(table.number[reply])))
     return found
 
 
@@ -72,7 +74,15 @@ def icmp_errors(table: FrameTable) -> list[Icmp]:
         kind, code = table.data[begin], table.data[begin + 1]
         if kind in (3, 4, 5, 11, 12):
             sender = table.flows[table.flow[row]].src if table.flow[row] >= 0 else "?"
-            quoted = bytes(table.data[begin + 8 : begin + 28]) if table.payload_cap[row] >= 28 else b""
-            target = socket.inet_ntoa(quoted[16:20]) if len(quoted) == 20 else ""
-            found.append(Icmp(int(table.number[row]), int(table.time_ns[row]), sender, int(kind), int(code), target))
+            about = _quoted(bytes(table.data[begin + 8 : begin + int(table.payload_cap[row])]))
+            found.append(Icmp(int(table.number[row]), int(table.time_ns[row]), sender, int(kind), int(code), about))
     return found
+
+
+def _quoted(packet: bytes) -> FlowKey | None:
+    """Flow of an IPv4 packet of which the header and the ports behind it are there."""
+    header = 4 * (packet[0] & 0x0F) if packet else 0
+    if header < 20 or len(packet) < header + 4:
+        return None
+    ports = (int.from_bytes(packet[at : at + 2], "big") for at in (header, header + 2))
+    return FlowKey((), socket.inet_ntoa(packet[12:16]), socket.inet_ntoa(packet[16:20]), packet[9], *ports)

@@ -14,15 +14,14 @@ from rig.timing.statistics import percentile_of
 from rig.triage.case import Case, samples_of
 from rig.triage.exchange_model import LOST_NS
 from rig.triage.jetson_log import JetsonLog
-from rig.triage.timeline import board_offset, jetson_offset, read_telemetry
+from rig.triage.side_files import is_number
+from rig.triage.timeline import board_offset, jetson_offset
 
 if TYPE_CHECKING:
     from rig.timing.verdict import CheckResult
 
 MOST_POINTS: Final = 150_000
-"""Points of one series that the page carries. Beyond that each slice of time keeps its extremes and all lost ones."""
-
-
+"""Points of one series that the page carries: of more, a third each of smallest, largest and lost ones."""
 FEWEST_POINTS: Final = 5
 """A gauge with fewer values is a table, not a plot."""
 
@@ -196,20 +195,10 @@ def _thinned(series: Series) -> Series:
     count = len(series.value)
     if count <= MOST_POINTS:
         return series
-    # Smallest and largest of each slice, and everything lost, keep what an eye could see.
-    slices = np.linspace(0, count, MOST_POINTS // 3, dtype=np.int64)
-    finite = np.where(series.value == LOST_NS, -1, series.value)
-    keep = np.zeros(count, np.bool_)
-    starts = slices[:-1]
-    highest = np.maximum.reduceat(finite, starts)
-    lowest = np.minimum.reduceat(np.where(finite < 0, LOST_NS, finite), starts)
-    of = np.repeat(np.arange(len(starts)), np.diff(slices))
-    keep[: len(of)] = (finite[: len(of)] == highest[of]) | (finite[: len(of)] == lowest[of])
     lost = np.flatnonzero(series.value == LOST_NS)
-    keep[lost[: MOST_POINTS // 3]] = True
-    index = np.flatnonzero(keep)
-    if len(index) > MOST_POINTS:
-        index = index[np.linspace(0, len(index) - 1, MOST_POINTS).astype(np.int64)]
+    some = lost[np.linspace(0, len(lost) - 1, min(len(lost), MOST_POINTS // 3)).astype(np.int64)]
+    finite = np.flatnonzero(series.value != LOST_NS)
+    index = np.union1d(some, finite[_extremes(series.value[finite], MOST_POINTS // 3)])
     return Series(
         series.name,
         series.label,
@@ -219,6 +208,18 @@ def _thinned(series: Series) -> Series:
         series.limits,
         count - len(index),
     )
+
+
+def _extremes(value: NDArray[np.int64], slices: int) -> NDArray[np.int64]:
+    """Where the smallest and the largest value of each slice stand, the earliest of equal ones."""
+    count = len(value)
+    edges = np.unique(np.linspace(0, count, slices + 1, dtype=np.int64))
+    of = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    found = [np.empty(0, np.int64)]
+    for extreme in (np.minimum, np.maximum):
+        at = np.flatnonzero(value == extreme.reduceat(value, edges[:-1])[of]) if count else found[0]
+        found.append(at[np.flatnonzero(np.diff(of[at], prepend=-1))])
+    return np.concatenate(found)
 
 
 def _stages(case: Case) -> list[StageShare]:
@@ -271,12 +272,12 @@ def _gauges(case: Case) -> list[Gauge]:
     told: dict[str, list[tuple[float, float]]] = {}
 
     def note(name: str, t_ns: int, value: Any) -> None:
-        if isinstance(value, int | float) and not isinstance(value, bool) and len(told.get(name, ())) < MOST_POINTS:
+        if is_number(value) and not isinstance(value, bool) and len(told.get(name, ())) < MOST_POINTS:
             told.setdefault(name, []).append((t_ns / 1e9, float(value)))
 
     board_ns, jetson_ns = board_offset(case), jetson_offset(case)
     if board_ns is not None:
-        for event in read_telemetry(case):
+        for event in case.telemetry:
             for key, value in event["values"].items():
                 if key not in ("id", "seq"):
                     note(f"board, {event['event']} {key}", event["t_ns"] + board_ns, value)

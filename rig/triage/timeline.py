@@ -6,16 +6,15 @@ millisecond); the Jetson's are moved so that the fastest request leaves when it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from rig.timing.metrics.measurement import INFINITE_NS
 from rig.triage.broken import said, worst_packets
+from rig.triage.side_files import is_number
 
 if TYPE_CHECKING:
     from rig.triage.case import Case
@@ -43,29 +42,13 @@ class Event:
 def timeline(case: Case) -> tuple[Event, ...]:
     """The events of a case, in order of time."""
     events = [*_packets(case)]
-    start_ns = _start_ns(case)
+    start_ns = case.run_start_ns
     if case.info is not None and start_ns is not None:
         events += _rig(case, start_ns)
         events += [*_console(case, start_ns)]
-        try:
-            events += _bounded([*_jetson(case)])
-            events += _bounded([*_telemetry(case)])
-        except (ValueError, KeyError, TypeError, OSError):
-            events.append(Event(0, "jetson", "the Jetson's or the board's own events cannot be read", "notice"))
+        events += _bounded([*_jetson(case)])
+        events += _bounded([*_telemetry(case)])
     return tuple(sorted(events, key=lambda event: event.t_ns))
-
-
-def _start_ns(case: Case) -> int | None:
-    """The run's start on the capture's clock, from the first frame."""
-    if case.info is None or not case.info.started_utc:
-        return None
-    try:
-        started = datetime.fromisoformat(case.info.started_utc.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    if not len(case.table):
-        return 0
-    return round(started.timestamp() * 1000) * 1_000_000 - case.origin_ns
 
 
 def _rig(case: Case, start_ns: int) -> list[Event]:
@@ -114,7 +97,7 @@ def _said(kind: str, event: dict[str, Any]) -> str:
         return f"runner ends: {event.get('reason')}"
     if kind == "host":
         heat = ", ".join(f"{name} {value}" for name, value in (event.get("temperature_c") or {}).items())
-        load = " ".join(f"{one:.2f}" for one in event.get("load") or () if isinstance(one, int | float))
+        load = " ".join(f"{one:.2f}" for one in event.get("load") or () if is_number(one))
         return f"host at {event.get('when')}: load {load or 'unknown'}" + (f", {heat} °C" if heat else "")
     if kind in ("error", "send-error", "receive-error"):
         return f"{kind}: {event.get('what') or event.get('text')}"
@@ -129,14 +112,14 @@ def jetson_offset(case: Case) -> int | None:
         (
             captured[event["request_id"]] - event["send_ns"] - case.origin_ns
             for event in case.jetson_log.requests
-            if event.get("request_id") in captured and "send_ns" in event
+            if event.get("request_id") in captured and event.get("send_ns") is not None
         ),
         default=None,
     )
     if best is not None:
         return int(best)
     for event in case.jetson_log.others:
-        if event["event"] == "clock" and "realtime_ns" in event:
+        if event["event"] == "clock" and event.get("realtime_ns") is not None:
             return int(event["realtime_ns"]) - int(event["t_ns"]) - case.origin_ns
     return None
 
@@ -145,7 +128,7 @@ def _telemetry(case: Case) -> Iterator[Event]:
     offset = board_offset(case)
     if offset is None:
         return
-    for event in read_telemetry(case):
+    for event in case.telemetry:
         values = " ".join(f"{key}={value}" for key, value in event["values"].items())
         yield Event(event["t_ns"] + offset, "board telemetry", f"{event['event']} {values}".strip()[:200])
 
@@ -157,23 +140,6 @@ def board_offset(case: Case) -> int | None:
         return None
     known = exchanges.back_ns[exchanges.back_ns != INFINITE_NS]
     return int(np.min(known)) - case.origin_ns if len(known) else None
-
-
-def read_telemetry(case: Case) -> list[dict[str, Any]]:
-    """The board's RAM ring as the record keeps it; damaged lines are left out."""
-    path = case.path / "telemetry.jsonl"
-    if case.info is None or not path.exists():
-        return []
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            event = json.loads(line)
-            sound = isinstance(event["t_ns"], int) and isinstance(event["values"], dict)
-        except (ValueError, TypeError, KeyError):
-            continue
-        if sound:
-            found.append(event)
-    return found
 
 
 def _packets(case: Case) -> Iterator[Event]:

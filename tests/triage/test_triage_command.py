@@ -64,7 +64,7 @@ def test_a_bare_capture_is_diagnosed_and_its_folder_lies_beside_it(
     capture = make("V19 tx_dup", 1, tmp_path / "field.pcapng")
     assert main(["triage", str(capture)]) == 0
     assert "The board sends every frame twice" in capsys.readouterr().out
-    assert (tmp_path / "field.triage" / "report.html").exists()
+    assert (tmp_path / "field.pcapng.triage" / "report.html").exists()
 
 
 def test_a_capture_with_a_plan_is_judged_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,3 +177,53 @@ def test_lines_to_copy_work_from_anywhere(
     main(["triage", "set/001-made"])
     *_, report, capture = capsys.readouterr().out.splitlines()
     assert report == "report:  set/001-made.triage/report.html"
+
+
+def test_captures_whose_names_differ_have_folders_that_differ(tmp_path: Path) -> None:
+    folders = set()
+    for name in ("field.1.pcapng", "field.2.pcapng", "field.pcapng", "field.pcap", "field.pcapng.gz"):
+        make("healthy", 1, tmp_path / name)
+        folders.add(output_folder(tmp_path / name))
+    assert len(folders) == 5
+    assert tmp_path / "field.1.pcapng.triage" in folders
+
+
+def test_triage_of_another_state_leaves_no_frames_of_the_state_before(tmp_path: Path) -> None:
+    capture = tmp_path / "field.pcapng"
+    lossy(wire := Wire(1))
+    wire.write(capture)
+    main(["triage", str(capture)])
+    folder = output_folder(capture)
+    assert [path.name for path in folder.glob("frame-*.pcapng")]
+    (folder / "frame-notes.txt").write_text("somebody's own")
+    (folder / "frame-x.pcapng").write_text("somebody's own")
+    talk(wire := Wire(2), 200)
+    wire.write(capture)
+    main(["triage", str(capture)])
+    kept = {path.name for path in folder.iterdir() if path.is_file()}
+    assert kept == {"annotated.pcapng", "diagnosis.json", "report.html", "frame-notes.txt", "frame-x.pcapng"}
+
+
+def test_a_capture_in_the_folder_that_triage_writes_to_stays(tmp_path: Path) -> None:
+    capture = tmp_path / "field.pcapng"
+    lossy(wire := Wire(1))
+    wire.write(capture)
+    main(["triage", str(capture)])
+    folder = output_folder(capture)
+    part = next(folder.glob("frame-*.pcapng"))
+    main(["triage", str(part), "--out", str(folder)])
+    assert part.exists()
+    # Nor is anything taken from a folder that no triage wrote.
+    other = tmp_path / "mine"
+    other.mkdir()
+    (other / "frame-7.pcapng").write_bytes(part.read_bytes())
+    main(["triage", str(capture), "--out", str(other)])
+    assert (other / "frame-7.pcapng").exists()
+
+
+def test_a_record_that_lost_its_capture_has_no_copy_of_it_from_before(tmp_path: Path) -> None:
+    record = make_record(tmp_path / "001-made", make=lossy)
+    main(["triage", str(record)])
+    (record / "capture.pcapng").unlink()
+    main(["triage", str(record)])
+    assert not list(output_folder(record).glob("*.pcapng"))

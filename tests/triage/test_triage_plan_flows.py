@@ -142,7 +142,9 @@ def test_an_error_about_a_datagram_for_somebody_else_is_no_fault_of_the_board(tm
         if i < 9:
             wire.udp(i * 100 * MS + MS, BOARD, b"answer", PORT, 40000)
     for target, believed in (("192.0.2.9", False), (BOARD, True)):
-        wire.ip(950 * MS, BOARD, JETSON, 1, b"\x03\x03" + bytes(22) + socket.inet_aton(target) + bytes(8))
+        quoted = struct.pack(">BBHHHBBH", 0x45, 0, 31, 1, 0, 64, 17, 0) + socket.inet_aton(JETSON)
+        quoted += socket.inet_aton(target) + struct.pack(">HHHH", 40000, PORT, 11, 0)
+        wire.ip(950 * MS, BOARD, JETSON, 1, b"\x03\x03" + bytes(6) + quoted)
         assert ([cause.name for cause in accused(case_of(wire, tmp_path))] == ["port-unreachable"]) is believed
 
 

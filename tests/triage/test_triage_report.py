@@ -19,6 +19,7 @@ from rig.plan.load import load_plan_bytes
 from rig.triage.case import case_of_capture, case_of_record
 from rig.triage.command import triage
 from rig.triage.diagnosis import diagnose
+from rig.triage.exchange_model import LOST_NS
 from rig.triage.report import render_report
 from rig.triage.series import MOST_POINTS, Series, _thinned, drawn
 
@@ -224,3 +225,34 @@ def test_a_long_series_keeps_extremes_and_lost_samples() -> None:
     assert len(thin.value) <= MOST_POINTS
     assert thin.thinned == count - len(thin.value)
     assert {6, 70_001, count - 8, 12, 400_001} <= set(thin.frame.tolist())
+
+
+@pytest.mark.parametrize("values", [1, 3])
+def test_extremes_and_lost_samples_stay_among_many_equal_values(values: int) -> None:
+    """Stamps of a coarse clock: nearly every point is as small, or as large, as any other."""
+    rng = np.random.default_rng(1)
+    count = 1_000_000
+    value = rng.integers(1, 1 + values, count) * 1_000_000
+    slow, fast, lost = np.split(rng.choice(count, 300, replace=False), 3)
+    value[slow], value[fast], value[lost] = 500_000_000, -3_000_000, LOST_NS
+    frame = np.arange(1, count + 1).astype(np.uint32)
+    thin = _thinned(Series("x", "x", np.arange(count), value, frame))
+    assert len(thin.value) <= MOST_POINTS
+    kept = {what: set(thin.frame[thin.value == what].tolist()) for what in (500_000_000, -3_000_000, LOST_NS)}
+    # Two spikes may share a slice of twenty points, which then keeps the earlier one.
+    assert kept[LOST_NS] == set((lost + 1).tolist())
+    assert min(len(kept[500_000_000]), len(kept[-3_000_000])) >= 98
+    assert thin.time_ns.tolist() == sorted(thin.time_ns.tolist())
+
+
+def test_of_very_many_lost_samples_some_of_every_stretch_stay() -> None:
+    count = 1_000_000
+    value = np.full(count, LOST_NS)
+    value[::100] = 1_000_000
+    thin = _thinned(Series("x", "x", np.arange(count), value, np.arange(count).astype(np.uint32)))
+    lost = thin.time_ns[thin.value == LOST_NS]
+    assert len(lost) == MOST_POINTS // 3
+    assert np.diff(lost).max() < 30
+    assert (lost[0], lost[-1]) == (1, count - 1)
+    nothing = _thinned(Series("x", "x", np.arange(count), np.full(count, LOST_NS), np.arange(count).astype(np.uint32)))
+    assert len(nothing.value) == MOST_POINTS // 3

@@ -18,9 +18,9 @@ _NEAR_NS = 50_000_000
 
 
 def arp_late(case: Case) -> Support | None:
-    """The board's answer to who-has takes long although it comes."""
+    """The board's answer to who-has in the load takes long although it comes. While it boots it may."""
     board = case.addresses.get("board")
-    asked = [one for one in case.arp if one.target == board and one.reply_ns is not None]
+    asked = [one for one in case.arp if one.target == board and one.reply_ns is not None and case.measured(one.time_ns)]
     slow = [one for one in asked if one.reply_ns is not None and one.reply_ns > _SLOW_NS]
     if not slow:
         return None
@@ -82,9 +82,9 @@ def slow_reply(case: Case) -> Support | None:
     frames: list[int] = []
     for one in own:
         assert one.reply_ns is not None
-        later = np.flatnonzero(answers.time_ns >= one.time_ns + one.reply_ns)
-        if len(later) and abs(back[later[0]] - usual - one.reply_ns) < max(1_000_000, one.reply_ns / 3):
-            frames += [one.number, int(answers.number[later[0]])]
+        later = int(np.searchsorted(answers.time_ns, one.time_ns + one.reply_ns))
+        if later < len(back) and abs(back[later] - usual - one.reply_ns) < max(1_000_000, one.reply_ns / 3):
+            frames += [one.number, int(answers.number[later])]
     if not frames:
         return None
     clue = Clue(
@@ -102,8 +102,9 @@ def _after_own_who_has(case: Case):  # type: ignore[no-untyped-def]
         return None
     time_ns = case.table.time_ns[rows]
     begin = np.array([one.time_ns for one in own])
-    end = begin + np.array([one.reply_ns or 0 for one in own]) + _NEAR_NS
-    near = np.array([bool(((at >= begin) & (at <= end)).any()) for at in time_ns])
+    end = np.maximum.accumulate(begin + np.array([one.reply_ns or 0 for one in own]) + _NEAR_NS)
+    last = np.searchsorted(begin, time_ns, "right") - 1
+    near = (last >= 0) & (end[last] >= time_ns)
     return own, rows[near], int(missing[near].sum())
 
 

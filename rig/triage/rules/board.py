@@ -14,6 +14,7 @@ from rig.plan.units import format_ns
 from rig.triage.armv8m import FaultDump, read_fault
 from rig.triage.diagnosis import Clue, Rule, Support
 from rig.triage.rules.outage import outages
+from rig.triage.rules.plan import declared_ns
 
 if TYPE_CHECKING:
     from rig.triage.case import Case
@@ -191,8 +192,12 @@ def slow_inference(case: Case) -> Support | None:
         return None
     declared = npu.first_token + npu.per_token * min(npu.tokens_per_datagram, case.point.plan.inference.answer_tokens)
     usual = int(np.median(spent))
-    load = case.point.plan.inference.load.closed
-    queued = load is not None and load.in_flight > 1
+    load = case.point.plan.inference.load
+    # From t_rx on a request waits for those before it, where the plan lets them queue.
+    if load.closed is not None:
+        queued = load.closed.in_flight > 1
+    else:
+        queued = load.open is not None and declared_ns(case.point.plan) >= load.open.every
     if queued or usual < 2 * declared + case.noise_ns:
         return None
     clue = Clue(

@@ -193,7 +193,7 @@ def copies_to_board(case: Case) -> Support | None:
 
 def merged_frames(case: Case) -> Support | None:
     """Frames that no link carried so: the capturing NIC joined them (GRO, LRO) or was about to cut them (TSO)."""
-    rows = merged_rows(case.table, np.arange(len(case.table)))
+    rows = merged_rows(case.table, case.exchanged)
     if not len(rows):
         return None
     clue = Clue(f"{len(rows)} frames are longer than an Ethernet frame of 1518 bytes", case.numbers(rows))

@@ -63,6 +63,8 @@ def ended_early(case: Case) -> Support | None:
     report = case.report
     if report is None or (report.complete and report.reason == "done"):
         return None
+    if case.info is not None and case.info.outcome in ("interrupted", "running"):
+        return None  # whoever ended the run ended the runner with it
     clues = [Clue(f"the runner ended with `{report.reason}`")]
     clues += [Clue(sentence) for sentence in report.errors[:4]]
     return Support(0.7, tuple(clues))

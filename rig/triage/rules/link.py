@@ -23,26 +23,33 @@ def first_fragment_lost(case: Case) -> Support | None:
     found = [finding for finding in case.table.findings if finding.kind == "incomplete-datagram"]
     if not found:
         return None
-    clue = (Clue(found[0].detail),)
-    return Support(0.93, clue) if case.exchanges is not None else Support(_ELSEWHERE, clue, (_NOT_OURS,))
+    if case.exchanges is None:
+        return Support(_ELSEWHERE, (Clue(found[0].detail),), (_NOT_OURS,))
+    lone = case.lone_fragments
+    if not lone:
+        return None
+    count = len({one.datagram for one in lone})
+    clue = Clue(
+        f"{count} fragmented datagrams between board and Jetson never became whole",
+        tuple(one.number for one in lone[:8]),
+    )
+    return Support(0.93, (clue,))
 
 
 def oversize(case: Case) -> Support | None:
     """Datagrams just above the MTU: each leaves as a full frame and a tiny one."""
     table = case.table
-    whole = np.flatnonzero((table.first_ns < table.time_ns) & (table.flow >= 0))
-    if not len(whole):
-        return None
+    datagrams = case.exchanged
+    whole = datagrams[table.first_ns[datagrams] < table.time_ns[datagrams]]
     tail = whole[(table.payload_len[whole] + 28 > _MTU) & (table.payload_len[whole] + 28 <= _MTU + 64)]
     if not len(tail):
         return None
-    datagrams = np.count_nonzero(table.flow >= 0)
     clue = Clue(
         f"{len(tail)} datagrams are a few bytes longer than one frame carries ({int(table.payload_len[tail[0]])} bytes "
         "of payload), so that each costs two frames",
         case.numbers(tail),
     )
-    return Support(0.9 if len(tail) > datagrams / 20 else 0.6, (clue,))
+    return Support(0.9 if len(tail) > len(datagrams) / 20 else 0.6, (clue,))
 
 
 def icmp(case: Case) -> Support | None:
@@ -70,8 +77,7 @@ def link_down(case: Case) -> Support | None:
     clues = []
     if carrier:
         clues.append(Clue(f"the bench link changed its carrier {carrier} times while packets were measured"))
-    links = [event for event in case.board_lines if event[1] in ("link down", "link up")]
-    downs = [at for at, text in links if text == "link down"]
+    downs = [at for at, text in case.loaded_lines if text == "link down"]
     if downs:
         clues.append(Clue(f"the board reported `link down` {len(downs)} times on its console"))
     clues += [

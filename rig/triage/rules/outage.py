@@ -37,21 +37,20 @@ def outages(case: Case) -> tuple[Outage, ...]:
     mine = np.array([key.src == board for key in table.flows] + [False], np.bool_)
     heard = table.time_ns[np.flatnonzero(mine[table.flow])]
     asks = exchanges.asks
-    lost_ns = asks.time_ns[exchanges.lost]
     edges = np.concatenate(([case.origin_ns], heard, [int(table.time_ns[-1])]))
-    found = []
-    slot = np.searchsorted(heard, lost_ns, "right")
-    for index in np.unique(slot):
-        inside = exchanges.lost[slot == index]
-        begin, end = int(edges[index]), int(edges[index + 1])
-        if len(inside) >= _LEAST_ASKED and end - begin >= _LEAST_NS:
-            found.append(
-                Outage(
-                    begin - case.origin_ns,
-                    end - begin,
-                    len(inside),
-                    tuple(int(n) for n in asks.number[inside[:6]]),
-                    index == len(heard),
-                )
-            )
+    slots = np.searchsorted(heard, asks.time_ns[exchanges.lost], "right")
+    lost = exchanges.lost[np.argsort(slots, kind="stable")]
+    slot, count = np.unique(slots, return_counts=True)
+    first = np.cumsum(count) - count
+    long = (count >= _LEAST_ASKED) & (edges[slot + 1] - edges[slot] >= _LEAST_NS)
+    found = [
+        Outage(
+            int(edges[index]) - case.origin_ns,
+            int(edges[index + 1] - edges[index]),
+            unanswered,
+            tuple(int(n) for n in asks.number[lost[at : at + min(6, unanswered)]]),
+            index == len(heard),
+        )
+        for index, at, unanswered in zip(slot[long].tolist(), first[long].tolist(), count[long].tolist(), strict=True)
+    ]
     return tuple(sorted(found, key=lambda outage: -outage.length_ns))

@@ -121,10 +121,13 @@ def _loss_split(case: Case) -> tuple[int, int, NDArray[np.int64], NDArray[np.int
         return None
     missing, rows = case.board_gaps
     from_board = int(missing.sum())
-    silent = np.zeros(len(exchanges.lost), np.bool_)
     time_ns = exchanges.asks.time_ns[exchanges.lost] - case.origin_ns
-    for gap in outages(case):
-        silent |= (time_ns >= gap.start_ns) & (time_ns <= gap.start_ns + gap.length_ns)
+    gaps = sorted(outages(case), key=lambda gap: gap.start_ns)
+    begin = np.array([gap.start_ns for gap in gaps] or [np.iinfo(np.int64).max])
+    end = np.array([gap.start_ns + gap.length_ns for gap in gaps] or [0])
+    # One silence ends where the next may begin: they do not overlap.
+    last = np.searchsorted(begin, time_ns, "right") - 1
+    silent = (last >= 0) & (time_ns <= end[last])
     lost = exchanges.lost[~silent]
     # One answer of several datagrams may lose some of them and be lost once.
     to_board = max(0, len(lost) - from_board)

@@ -12,6 +12,7 @@ from rig.timing.verdict import Verdict
 from rig.triage.diagnosis import Clue, Rule, Support
 
 if TYPE_CHECKING:
+    from rig.plan.model import Plan
     from rig.triage.case import Case
 
 
@@ -54,18 +55,22 @@ def overload(case: Case) -> Support | None:
     exchanges = case.exchanges
     if case.point is None or exchanges is None or not len(exchanges.answered):
         return None
-    plan = case.point.plan
-    load = plan.inference.load.open
-    if load is None or plan.inference.mode == "push":
-        return None
-    takes = plan.npu.first_token + plan.npu.per_token * plan.inference.answer_tokens
-    if takes < load.every:
+    load = case.point.plan.inference.load.open
+    takes = declared_ns(case.point.plan)
+    if load is None or case.point.plan.inference.mode == "push" or takes <= load.every:
         return None
     response = exchanges.response_ns[exchanges.answered]
     third = max(1, len(response) // 3)
     grows = float(np.median(response[-third:])) > 2 * float(np.median(response[:third]))
+    if not grows and not len(exchanges.lost):
+        return None  # this board is faster than declared: nothing waits
     clue = Clue(f"a request comes every {format_ns(load.every)} and needs {format_ns(takes)} by the plan's own `npu`")
     return Support(0.85 if grows else 0.6, (clue,))
+
+
+def declared_ns(plan: Plan) -> int:
+    """How long the board's NPU is busy with one request, by the plan."""
+    return plan.npu.first_token + plan.npu.per_token * (plan.inference.answer_tokens - 1)
 
 
 RULES = (
