@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rig.capture.tshark import filter_fault, read_fields
+from rig.capture.tshark import AGGREGATOR, filter_fault, read_fields
 from rig.deadline import Deadline
 from rig.errors import CaptureError
 from rig.plan.model import Flow
@@ -60,7 +60,7 @@ def dissect_columns(path: Path, table: FrameTable, flows: Iterable[Flow], deadli
     row_of = np.full(int(table.number.max(initial=0)) + 1, -1, np.int64)
     row_of[table.number] = np.arange(len(table))
     passes: dict[str, NDArray[np.bool_]] = {}
-    columns: dict[str, NDArray[np.int64]] = {}
+    values: dict[str, NDArray[np.int64]] = {}
     numbers: dict[str | int, int] = {}
     for raw in (False, True):
         here = [one for one in filters if bool(_DATA.search(one)) == raw]
@@ -69,8 +69,8 @@ def dissect_columns(path: Path, table: FrameTable, flows: Iterable[Flow], deadli
             rows, notes = _tshark(path, here, read, deadline, heuristics=not raw)
             for index, one in enumerate(here, 1):
                 passes[one] = _mask(notes[notes[:, 0] == index, 1], row_of, len(table))
-            columns |= _numbered(rows, read, row_of, len(table), numbers)
-    return Dissected(passes, columns)
+            values |= _numbered(rows, read, row_of, numbers)
+    return Dissected(passes, values)
 
 
 def _tshark(
@@ -84,7 +84,9 @@ def _tshark(
             listed = ", ".join(_quoted(one) for one in filters)
             script.write_text(_TAPS.format(output=_quoted(str(passed)), filters=f"{{{listed}}}"))
             options = ["-X", f"lua_script:{script}"]
-        rows = read_fields(path, ["frame.number", *fields], deadline, arguments=options, heuristics=heuristics)
+        rows = read_fields(
+            path, ["frame.number", *fields], deadline, arguments=options, heuristics=heuristics, occurrence="all"
+        )
         if filters and not passed.exists():
             raise CaptureError("tshark did not apply the plan's display filters", seen=", ".join(filters))
         text = passed.read_text() if filters else ""
@@ -121,20 +123,19 @@ def _numbered(
     rows: list[list[str]],
     fields: list[str],
     row_of: NDArray[np.int64],
-    count: int,
     numbers: dict[str | int, int],
 ) -> dict[str, NDArray[np.int64]]:
     """Each text gets one number in `numbers`, whichever field it stands in; integers count by value, decimal or
     hexadecimal."""
-    columns = {field: np.full(count, -1, np.int64) for field in fields}
-    for number, *texts in rows:
-        row = int(number)
-        if row >= len(row_of) or row_of[row] < 0:
+    found: dict[str, list[tuple[int, int]]] = {field: [] for field in fields}
+    for number, *told in rows:
+        row = row_of[int(number)] if int(number) < len(row_of) else -1
+        if row < 0:
             continue
-        for field, text in zip(fields, texts, strict=True):
-            if text:
-                columns[field][row_of[row]] = numbers.setdefault(_value(text), len(numbers))
-    return columns
+        for field, texts in zip(fields, told, strict=True):
+            for text in dict.fromkeys(texts.split(AGGREGATOR)) if texts else ():
+                found[field].append((row, numbers.setdefault(_value(text), len(numbers))))
+    return {field: np.array(sorted(pairs), np.int64).reshape(-1, 2) for field, pairs in found.items()}
 
 
 def _value(text: str) -> str | int:

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rig.deadline import Deadline
 from rig.errors import CaptureError, InternalError
@@ -20,6 +20,8 @@ from rig.errors import CaptureError, InternalError
 DISSECTOR: Final = Path(__file__).parents[1] / "protocol" / "token.lua"
 """The dissector of the token protocol."""
 SEPARATOR: Final = "\x1f"
+AGGREGATOR: Final = "\x1e"
+"""Between the values of one field."""
 
 # UDP payloads of ports without a dissector are offered to these, on by default in 4.0; a few bytes suffice to convince
 # some of them. Names that a version does not know are ignored in the configuration file.
@@ -44,14 +46,17 @@ def read_fields(
     arguments: Sequence[str] = (),
     dissector: bool = True,
     heuristics: bool = False,
+    occurrence: Literal["first", "all"] = "first",
 ) -> list[list[str]]:
-    """One list of strings per frame that passes `display_filter`, in the order of `fields`; the first of repeated ones.
+    """One list of strings per frame that passes `display_filter`, in the order of `fields`.
 
-    options: further preferences as (`ip.defragment:FALSE`, …). arguments: any others of tshark. heuristics: also know
-    protocols by their looks on ports without a dissector, as tshark does by default. Raises CaptureError when tshark
-    fails or complains, InternalError when it is missing or late.
+    occurrence: of a field that a frame has several times the first value, or all with `AGGREGATOR` between. options:
+    further preferences as (`ip.defragment:FALSE`, …). arguments: any others of tshark. heuristics: also know protocols
+    by their looks on ports without a dissector, as tshark does by default. Raises CaptureError when tshark fails or
+    complains, InternalError when it is missing or late.
     """
-    argv = [*arguments, "-r", str(path), "-T", "fields", "-E", f"separator={SEPARATOR}", "-E", "occurrence=f"]
+    argv = [*arguments, "-r", str(path), "-T", "fields", "-E", f"separator={SEPARATOR}", "-E"]
+    argv += [f"occurrence={occurrence[0]}", "-E", f"aggregator={AGGREGATOR}"]
     for field in fields:
         argv += ["-e", field]
     for option in options:
@@ -59,7 +64,7 @@ def read_fields(
     if display_filter:
         argv += ["-Y", display_filter]
     output = _run(argv, deadline, dissector=dissector, heuristics=heuristics)
-    return [line.split(SEPARATOR) for line in output.splitlines()]
+    return [line.split(SEPARATOR) for line in output.split("\n")[:-1]]  # splitlines() would split at controls too
 
 
 def dissect(path: Path, frames: Sequence[int], deadline: Deadline) -> str:

@@ -11,6 +11,9 @@ from rig.plan.units import Duration
 
 Match = Literal["request_id", "key", "order"]
 
+MOST_INTERVALS: Final = 10_000_000
+"""The most intervals that a throughput is judged in."""
+
 
 class ResponseTime(Model):
     """Request's last frame to the response, at the capture point (RFC 2681; lost or later than timeout = infinite)."""

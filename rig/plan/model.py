@@ -7,6 +7,7 @@ plan would, so that it can be read back.
 
 from __future__ import annotations
 
+import socket
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal
 
@@ -144,14 +145,18 @@ ENDPOINTS = ("board", "jetson", "rig")
 
 
 def _endpoint(value: str) -> str:
-    if value not in ENDPOINTS:
-        try:
-            ip_address(value)
-        except ValueError:
-            raise PydanticCustomError(
-                "not_an_endpoint", "{value} is neither board, jetson, rig nor an IP address", {"value": repr(value)}
-            ) from None
-    return value
+    """An address is kept as captures spell it. A zone, such as in `fe80::1%eth0`, is in no frame."""
+    if value in ENDPOINTS:
+        return value
+    try:
+        address = ip_address(value)
+    except ValueError:
+        address = None
+    if address is None or "%" in value:
+        raise PydanticCustomError(
+            "not_an_endpoint", "{value} is neither board, jetson, rig nor an IP address", {"value": repr(value)}
+        )
+    return socket.inet_ntop(socket.AF_INET if address.version == 4 else socket.AF_INET6, address.packed)
 
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]

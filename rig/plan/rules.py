@@ -13,6 +13,7 @@ from rig.plan.comparison_rules import comparison_complaints
 from rig.plan.grammar import closest, did_you_mean
 from rig.plan.limit_rules import limit_complaints
 from rig.plan.metrics import (
+    MOST_INTERVALS,
     Burst,
     Duplicates,
     Gap,
@@ -31,7 +32,7 @@ from rig.plan.metrics import (
 )
 from rig.plan.model import Check, Flow
 from rig.plan.subject import Complaint, Subject, datagrams_of, samples_of
-from rig.plan.units import format_share
+from rig.plan.units import format_ns, format_share
 from rig.plan.yaml_positions import Path
 
 ALIVE = "alive"
@@ -201,6 +202,19 @@ def _metric(subject: Subject, name: str, check: Check) -> Iterator[Complaint]:
         yield Complaint((*path, "within"), "a span of zero holds one packet")
     elif isinstance(metric, Throughput) and metric.per == 0:
         yield Complaint((*path, "per"), "an interval of zero has no rate")
+    elif isinstance(metric, Throughput) and metric.per is not None:
+        yield from _intervals(subject, path, metric.per)
+
+
+def _intervals(subject: Subject, path: Path, per: int) -> Iterator[Complaint]:
+    """An open load says how long the run takes at least."""
+    inference = subject.plan.inference
+    if "inference" in subject.broken or inference.load.open is None:
+        return
+    span = inference.requests * inference.load.open.every
+    if span // per > MOST_INTERVALS:
+        message = f"{format_ns(span)} of requests hold {span // per} intervals; at most {MOST_INTERVALS} are judged"
+        yield Complaint((*path, "per"), message, f"`per: {format_ns(-(-span // MOST_INTERVALS))}` or longer")
 
 
 def _matchable(subject: Subject, path: Path, match: str, names: tuple[str, str]) -> Iterator[Complaint]:

@@ -84,7 +84,7 @@ def _tightest(x: Times, y: Times, span: int) -> tuple[NDArray[np.float64], NDArr
     if (np.diff(x) < 0).any():
         order = np.argsort(x, kind="stable")
         x, y = x[order], y[order]
-    heads = np.flatnonzero(np.diff(x * _BUCKETS // (span + 1), prepend=-1))
+    heads = np.flatnonzero(np.diff(x // (span // _BUCKETS + 1), prepend=-1))
     ends = np.append(heads[1:], len(y))
     which = np.array([head + int(np.argmin(y[head:end])) for head, end in zip(heads, ends, strict=True)], np.int64)
     return x[which] / span, y[which].astype(np.float64)

@@ -3,7 +3,8 @@
 Packets of one run share its boot, its temperature and its neighbours, so resampling packets calls two runs of the same
 firmware different about every second time. Here each run gives one figure; the k-th run of `b` is paired with the k-th
 of `a`, which ran next to it because points run interleaved (`rig.plan.order`); the pairs' differences are judged by
-`rig.timing.signed_rank`. With `ratio` the differences are those of logarithms.
+`rig.timing.signed_rank`. With `ratio` the differences are those of logarithms. What a figure may be wrong by, as of a
+clock that had to be aligned, widens the difference of its pair; what is undefined may be anything.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rig.plan.model import Comparison, Plan
 from rig.plan.proof import pairs_needed
 from rig.plan.units import format_ns
 from rig.timing.limits import LimitResult, LimitSpec, format_share
-from rig.timing.metrics.measurement import INFINITE_NS
+from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS
 from rig.timing.signed_rank import bounds, middle
 from rig.timing.verdict import CheckResult, PointResult, Verdict, worst
 
@@ -27,11 +28,20 @@ COMPARISON = "comparison"
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Figures of paired runs in ns, infinite where samples were lost; unusable: runs left out, with the reason."""
+class Figure:
+    """One run's figure in ns, infinite where samples were lost; least, most: what it can be."""
 
-    a: tuple[float, ...]
-    b: tuple[float, ...]
+    value: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Figures of paired runs; unusable: runs left out, with the reason."""
+
+    a: tuple[Figure, ...]
+    b: tuple[Figure, ...]
     unusable: tuple[str, ...] = ()
 
 
@@ -52,7 +62,7 @@ def compare(
 
 def pair_up(comparison: Comparison, runs: Sequence[tuple[str, PointResult]]) -> Pairs:
     """The k-th run of `b` with the k-th of `a`; a pair with an unusable run is left out."""
-    figures: dict[str, list[float | None]] = {comparison.a: [], comparison.b: []}
+    figures: dict[str, list[Figure | None]] = {comparison.a: [], comparison.b: []}
     unusable = []
     for point, result in runs:
         if point not in figures:
@@ -69,18 +79,26 @@ def pair_up(comparison: Comparison, runs: Sequence[tuple[str, PointResult]]) -> 
     return Pairs(tuple(a for a, _ in pairs), tuple(b for _, b in pairs), tuple(unusable))
 
 
-def _figure(comparison: Comparison, result: PointResult) -> tuple[float | None, str]:
+def _figure(comparison: Comparison, result: PointResult) -> tuple[Figure | None, str]:
     check = next((check for check in result.checks if check.check == comparison.of), None)
     if check is None or check.verdict in (Verdict.ERROR, Verdict.SKIP):
         return None, "it gave nothing to judge"
-    if check.voided_by:
-        return None, check.voided_by[0].sentence
+    voiding = next((finding for finding in result.findings if check.check in finding.voids), None)
+    if voiding is not None:  # it voids the figure, whatever the check's verdict is
+        return None, voiding.sentence
+    if check.unprovable:
+        return None, check.unprovable
     value = check.compared.get(comparison.statistic)
     if value is None and not check.n:
         return None, check.reason
     if value is None:
         return None, f"too few samples for its {comparison.statistic}"
-    return (math.inf if value == INFINITE_NS else float(value)), ""
+    least, most = check.compared_within.get(comparison.statistic, (value, value))
+    return Figure(_real(value), _real(least), _real(most)), ""
+
+
+def _real(value_ns: int) -> float:
+    return {INFINITE_NS: math.inf, NO_FLOOR_NS: -math.inf}.get(value_ns, float(value_ns))
 
 
 def _compare(
@@ -98,24 +116,24 @@ def _compare(
         return CheckResult(name, COMPARISON, verdict, f"{subject}: {reason}", notes=pairs.unusable)
 
     as_ratio = comparison.ratio is not None
-    steps = [_step(a, b, as_ratio) for a, b in zip(pairs.a, pairs.b, strict=True)]
-    undefined = any(math.isnan(step) for step in steps)
-    low, high = (None, None) if undefined else bounds(steps, confidence)
-    estimate = math.nan if undefined else middle(steps)
-    # e in the scale of the steps: as it is, or as a share of the smaller figure.
-    slack = 2 * e_ns / max(1.0, min(*pairs.a, *pairs.b)) if as_ratio else float(e_ns)
-    shown = _shown(estimate, as_ratio)
+    steps = [_step(a.value, b.value, as_ratio) for a, b in zip(pairs.a, pairs.b, strict=True)]
+    ends = [_ends(a, b, e_ns, as_ratio) for a, b in zip(pairs.a, pairs.b, strict=True)]
+    low, _ = bounds([least for least, _ in ends], confidence)
+    _, high = bounds([most for _, most in ends], confidence)
+    shown = _shown(middle(steps), as_ratio)
     around = "" if low is None or high is None else f" [{_shown(low, as_ratio)}, {_shown(high, as_ratio)}]"
     headline = f"{subject}: {shown}{around} over {n} {'pairs' if n > 1 else 'pair'} of runs"
 
     results = tuple(
-        _judge(spec, limit, is_max, low, high, slack, n, confidence)
-        for spec in specs
-        for limit, is_max in _limits(spec.bound)
+        _judge(spec, limit, is_max, low, high, n, confidence) for spec in specs for limit, is_max in _limits(spec.bound)
     )
     notes = [*pairs.unusable]
+    undefined = sum(math.isnan(step) for step in steps)
     if undefined:
-        notes.append("both runs of a pair lost so many samples that their difference is undefined")
+        notes.append(
+            f"{undefined} of {n} differences are undefined, because both runs lost so many samples or a ratio needs "
+            "positive figures"
+        )
     if results:
         verdict = worst(Verdict(result.verdict) for result in results)
         deciding = next(result for result in results if result.verdict == verdict.value)
@@ -146,6 +164,19 @@ def _step(a: float, b: float, as_ratio: bool) -> float:
     return math.log(b) - math.log(a)
 
 
+def _ends(a: Figure, b: Figure, e_ns: int, as_ratio: bool) -> tuple[float, float]:
+    """The least and the most that a step can be; a ratio has the error of each of its figures."""
+    if as_ratio:
+        if a.value <= 0 or b.value <= 0:
+            return math.nan, math.nan
+        return _log(b.least - e_ns) - _log(a.most + e_ns), _log(b.most + e_ns) - _log(a.least - e_ns)
+    return b.least - a.most - e_ns, b.most - a.least + e_ns
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
+
+
 def _shown(step: float, as_ratio: bool) -> str:
     if math.isnan(step):
         return "undefined"
@@ -168,7 +199,6 @@ def _judge(
     is_max: bool,
     low: float | None,
     high: float | None,
-    slack: float,
     n: int,
     confidence: Fraction,
 ) -> LimitResult:
@@ -181,11 +211,11 @@ def _judge(
         said = "one run each shows a difference and proves nothing" if n == 1 else f"{n} pairs prove nothing"
         reason = f"{said}; {needed} are needed (`repeat: {needed}`)"
         return LimitResult(spec, rule, "INCONCLUSIVE", reason, needed=needed - n, is_max=is_max)
-    within = high + slack <= edge if is_max else low - slack >= edge
-    beyond = low - slack > edge if is_max else high + slack < edge
+    within = high <= edge if is_max else low >= edge
+    beyond = low > edge if is_max else high < edge
     if within:
         return LimitResult(spec, rule, "PASS", f"proven at {format_share(confidence)}", is_max=is_max)
     if beyond:
         return LimitResult(spec, rule, "FAIL", f"proven to be beyond at {format_share(confidence)}", is_max=is_max)
-    reason = "the interval holds the limit; more runs narrow it (`repeat`)"
+    reason = "the interval holds the limit; more runs may narrow it (`repeat`)"
     return LimitResult(spec, rule, "INCONCLUSIVE", reason, is_max=is_max)

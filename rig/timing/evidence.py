@@ -29,14 +29,17 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the capture holds of the ledger's datagrams in the measured window.
+    """What the capture holds of the ledger's datagrams, each counted over the span of the far end's counter.
 
-    requests: copies included. answers: distinct. repeated_answers: answers beyond the first to one request id, which a
-    request copied behind the capture point causes. board_boots: boot ids of the board in its datagrams.
-    arp_unanswered: who-has frames for the board's address that no answer followed.
+    requests: the Jetson's of the measured window, copies included; of_others: those of other clients, which the board
+    counts as well. answers: distinct, from its begin to the end of the file, for the
+    runner receives on after it has sent the end sentinel. repeated_answers: answers to one request id of one client
+    beyond its requests and the first, which requests copied behind the capture point cause. board_boots: boot ids of
+    the board in its datagrams. arp_unanswered: who-has frames for the board's address that no answer followed.
     """
 
     requests: int = 0
+    of_others: int = 0
     answers: int = 0
     repeated_answers: int = 0
     board_boots: tuple[int, ...] = ()
@@ -108,7 +111,8 @@ class Subject:
     with a counter of the sender. cut: token headers of its flows that the snaplen cut. on_wire: the capture takes part
     in what it measures. takes_copies: those of its flows in which it cannot tell a copy from a packet. counts_packets:
     those whose packets it counts, or times one by one. meets: those and the flows of their responses. systems:
-    operating systems of the hosts that stamped its packets, as far as the file tells."""
+    operating systems of the hosts that stamped its packets, as far as the file tells. both: (flow of its requests, flow
+    of their answers, how many packets are in both)."""
 
     name: str
     metric: str
@@ -120,6 +124,7 @@ class Subject:
     counts_packets: tuple[str, ...] = ()
     meets: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
+    both: tuple[str, str, int] | None = None
 
 
 def doubt_about(check: str, findings: Iterable[Finding]) -> Doubt:

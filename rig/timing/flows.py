@@ -7,7 +7,7 @@ sound token datagrams are set aside and counted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,11 +26,11 @@ class Packets:
     """The packets of one flow in order of capture, the whole capture long; `measured` marks those in the window.
 
     row i8: index into the frame table `table`; number u4: frame number; time_ns i8: capture time of the datagram's last
-    fragment; sender i4: index of the flow key, which tells senders apart. tokens: aligned with the rest, None where
-    the selector names no protocol. source: the end that sends it (`board`, `jetson`, …). set_aside: reason → how many
-    rows of the window were picked by the selector but are not packets of the flow. cut: how many of them only because
-    the capture cut them. key: what `match: key` compares, where the flow has one. filtered: by a display
-    filter.
+    fragment; sender i4: index of the flow key, one for all VLANs in which the same token datagrams appear. tokens:
+    aligned with the rest, None where the selector names no protocol. source: the end that sends it (`board`, `jetson`,
+    …). set_aside: reason → how many rows of the window were picked by the selector but are not packets of the flow.
+    cut: how many of them only because the capture cut them. key: what `match: key` compares, where the flow has one.
+    filtered: by a display filter. every: all sound token-v2 datagrams of the capture; None without token-v2.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Packets:
     cut: int = 0
     key: Keys | None = None
     filtered: bool = False
+    every: Tokens | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -61,16 +62,37 @@ class Packets:
         return self.key
 
     @cached_property
+    def senders(self) -> frozenset[int]:
+        """Indices of the flow keys that occur."""
+        return frozenset(np.flatnonzero(np.bincount(self.sender)).tolist())
+
+    @cached_property
+    def beside(self) -> Tokens | None:
+        """Sound token-v2 datagrams of the same senders that are no packets of the flow: sentinels, error replies, what
+        the selector leaves out; None without token-v2."""
+        if self.every is None:
+            return None
+        source = self.table.ends.source
+        sends = np.zeros(int(source.max(initial=-1)) + 1, np.bool_)
+        sends[source[list(self.senders)]] = True
+        chosen = np.zeros(len(self.table), np.bool_)
+        chosen[self.row] = True
+        return self.every.take(sends[source[self.table.flow[self.every.row]]] & ~chosen[self.every.row])
+
+    @cached_property
     def stream(self) -> Stream:
         """Sequence numbers in order, copies told from originals; needs a token protocol."""
         if self.tokens is None:
             raise ValueError(f"flow {self.name} has no token protocol, so its packets have no sequence numbers")
-        return Stream.of(self.sender, self.tokens)
+        ends = self.table.ends
+        numbering = ends.source if self.tokens.sequence_bits > 16 else ends.pair
+        return Stream.of(numbering[self.sender], ends.pair[self.sender], self.tokens)
 
 
 @dataclass(frozen=True)
 class Keys:
-    """position i8: the packets that have a key, in order. value i8: their keys; equal ones belong together."""
+    """position i8: the packets that have a key, in order; one with several values of a field as often. value i8: their
+    keys; equal ones belong together."""
 
     position: NDArray[np.int64]
     value: NDArray[np.int64]
@@ -80,8 +102,8 @@ class Keys:
 class Dissected:
     """What Wireshark says of the rows of a table, as far as the plan's flows ask.
 
-    passes: display filter → b, the row passes. fields: field → i8, a number for its value (the same value has the same
-    number in all fields), -1 where the frame has none.
+    passes: display filter → b, the row passes. fields: field → i8 (n, 2), sorted pairs of a row and a number for a
+    value that the field has there (the same value has the same number in all fields).
     """
 
     passes: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
@@ -90,14 +112,17 @@ class Dissected:
 
 @dataclass(frozen=True)
 class Stream:
-    """The sequence spaces of a flow: one per sender and boot.
+    """The sequence spaces of a flow: in token-v2 one per sending end and boot, wherever it sends to; in token-v1, where
+    an answer has the number of its request, one per pair of ends.
 
-    space i8: number of the space. extended i8: sequence number freed from wraps (RFC 4737 section 6: a jump of more
-    than half the range is a rollover). first_copy b: no packet of the same space and number (token-v1: and the same
-    payload) came before. original i8: position of that first copy.
+    space i8: number of the space. towards i8: number of the space and the receiving end together, within which a
+    request id is one exchange. extended i8: sequence number freed from wraps (RFC 4737 section 6: a jump of more than
+    half the range is a rollover). first_copy b: no packet of the same ends, boot and number (token-v1: and the same
+    payload) came before, whatever its VLAN tags. original i8: position of that first copy.
     """
 
     space: NDArray[np.int64]
+    towards: NDArray[np.int64]
     extended: NDArray[np.int64]
     first_copy: NDArray[np.bool_]
     original: NDArray[np.int64]
@@ -107,18 +132,16 @@ class Stream:
     """There is one space."""
 
     @classmethod
-    def of(cls, sender: NDArray[np.int32], tokens: Tokens) -> Stream:
+    def of(cls, sender: NDArray[np.int64], pair: NDArray[np.int64], tokens: Tokens) -> Stream:
+        """sender: who numbers them; pair: sending and receiving end together."""
         count = len(tokens)
-        boot = (sender.astype(np.int64) << 32) | tokens.boot_id
-        if count and (boot == boot[0]).all():
-            space, order, single = np.zeros(count, np.int64), np.arange(count), True
-        else:
-            space = np.unique(boot, return_inverse=True)[1].astype(np.int64)
-            order, single = np.argsort(space, kind="stable"), False
+        space, single = _numbered((sender << 32) | tokens.boot_id)
+        towards, _ = _numbered((pair << 32) | tokens.boot_id)
+        order = np.arange(count) if single else np.argsort(space, kind="stable")
         extended = np.empty(count, np.int64)
         extended[order] = unwrap(tokens.sequence[order], space[order], tokens.sequence_bits)
 
-        keys = [key for key in (tokens.content, extended, space) if key.any()] or [extended]
+        keys = [key for key in (tokens.content, extended, towards) if key.any()] or [extended]
         by_number = np.lexsort(keys) if len(keys) > 1 else np.argsort(keys[0], kind="stable")
         fresh = np.zeros(count, np.bool_)
         fresh[:1] = True
@@ -129,7 +152,14 @@ class Stream:
         original = np.empty(count, np.int64)
         if count:
             original[by_number] = by_number[np.maximum.accumulate(np.where(fresh, np.arange(count), 0))]
-        return cls(space, extended, first_copy, original, order, single)
+        return cls(space, towards, extended, first_copy, original, order, single)
+
+
+def _numbered(value: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:
+    """(the values numbered from 0, whether there is just one)."""
+    if len(value) and (value == value[0]).all():
+        return np.zeros(len(value), np.int64), True
+    return np.unique(value, return_inverse=True)[1].astype(np.int64), False
 
 
 def unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
@@ -144,6 +174,23 @@ def unwrap(sequence: NDArray[np.uint32], space: NDArray[np.int64], bits: int) ->
     heads = np.concatenate(([0], begins))
     lengths = np.diff(np.concatenate((heads, [len(number)])))
     return walked + np.repeat(number[heads] - walked[heads], lengths)
+
+
+def _one_for_all_vlans(packets: Packets) -> Packets:
+    """Let one flow key, the one with the fewest tags, stand for all in which the same datagrams appear.
+
+    A mirror port may show a packet once with and once without its tag; which is first may differ by direction.
+    """
+    sender, pair = np.flatnonzero(np.bincount(packets.sender)), packets.table.ends.pair
+    if len(np.unique(pair[sender])) == len(sender):
+        return packets
+    again = np.flatnonzero(~packets.stream.first_copy)
+    linked = np.stack((packets.sender[again], packets.sender[packets.stream.original[again]]), axis=1)
+    stands_for = np.arange(len(packets.table.flows), dtype=np.int32)
+    for one, other in np.unique(linked[linked[:, 0] != linked[:, 1]], axis=0).tolist():
+        joined = np.flatnonzero((stands_for == stands_for[one]) | (stands_for == stands_for[other]))
+        stands_for[joined] = min(joined.tolist(), key=lambda index: len(packets.table.flows[index].vlans))
+    return replace(packets, sender=stands_for[packets.sender])
 
 
 class Selection:
@@ -161,7 +208,7 @@ class Selection:
     def rows(self, flow: Flow) -> NDArray[np.int64]:
         """Rows whose flow key matches the selector, sentinels left out."""
         # One entry more than there are flows: index -1 of frames without a flow finds it.
-        wanted = np.array([self._matches(flow, key) for key in self.table.flows] + [False], np.bool_)
+        wanted = np.array([self.selects(flow, key) for key in self.table.flows] + [False], np.bool_)
         chosen = wanted[self.table.flow] & ~self.sentinel
         if flow.filter is not None:
             if flow.filter not in self.dissected.passes:
@@ -191,10 +238,14 @@ class Selection:
         set_aside["error reply"] = int(np.count_nonzero(is_error & in_window))
         kept = tokens.take(~is_error) if is_error.any() else tokens
         cut = int(np.count_nonzero(measured & (reason == CUT)))
-        return self._pack(name, flow, kept.row, kept, {text: n for text, n in set_aside.items() if n}, cut)
+        packets = self._pack(name, flow, kept.row, kept, {text: n for text, n in set_aside.items() if n}, cut)
+        if flow.protocol == "token-v2":
+            packets = replace(packets, every=self.v2.tokens)
+        return _one_for_all_vlans(packets)
 
-    def between(self, src: str, dst: str) -> NDArray[np.bool_]:
-        """Mask over `v2.tokens`: those from one named end to the other, sentinels left out (for the ledger)."""
+    def between(self, src: str | None, dst: str | None) -> NDArray[np.bool_]:
+        """Mask over `v2.tokens`: those from one named end to the other, None for any, sentinels left out (for the
+        ledger)."""
         chosen = np.zeros(len(self.table), np.bool_)
         chosen[self.rows(Flow(src=src, dst=dst, protocol="token-v2"))] = True
         return chosen[self.v2.tokens.row]
@@ -229,9 +280,10 @@ class Selection:
         if key.field is not None:
             if key.field not in self.dissected.fields:
                 raise PlanError(f"nobody read the field `{key.field}` of the capture")
-            value = self.dissected.fields[key.field][rows]
-            position = np.flatnonzero(value >= 0)
-            return Keys(position, value[position])
+            row, value = self.dissected.fields[key.field].T
+            position = np.searchsorted(rows, row)
+            chosen = np.isin(row, rows)
+            return Keys(position[chosen], value[chosen])
         assert key.bytes is not None
         held = np.minimum(self.table.payload_len[rows], self.table.payload_cap[rows]).astype(np.int64)
         position = np.flatnonzero(held >= key.offset + key.bytes)
@@ -242,7 +294,8 @@ class Selection:
             number = (number << np.uint64(8)) | octets[begin + index]
         return Keys(position, number.view(np.int64))
 
-    def _matches(self, flow: Flow, key: FlowKey) -> bool:
+    def selects(self, flow: Flow, key: FlowKey) -> bool:
+        """Whether a selector picks packets of this flow key, its filter aside."""
         udp = flow.udp_srcport is not None or flow.udp_dstport is not None or flow.protocol is not None
         tcp = flow.tcp_srcport is not None or flow.tcp_dstport is not None
         if key.proto not in (PROTO_UDP, PROTO_TCP):

@@ -96,6 +96,17 @@ def _gate(
                 tuple({subject.name} & set(absence)),
                 Doubt(subject.cut),
             )
+        if subject.both is not None:
+            requests, answers, count = subject.both
+            yield Finding(
+                "flows-overlap",
+                "plan",
+                f"{count} packets are in both `{requests}` and `{answers}`, so each would answer itself in check "
+                f"`{subject.name}`: tell in the flows who asks (`from:`, `to:`, `filter:`)",
+                (subject.name,),
+                (subject.name,),
+                ANYTHING,
+            )
     yield from _of_the_sentinels(evidence, window, seen, every, counted)
     yield from _of_the_ledger(evidence.ledger, seen, every, absence)
     yield from _of_the_jetson(evidence, subjects, overrun)
@@ -247,7 +258,12 @@ def _of_the_sentinels(
 def _of_the_ledger(ledger: Ledger, seen: Seen, every: tuple[str, ...], absence: tuple[str, ...]) -> Iterator[Finding]:
     restarted = len(seen.board_boots) > 1  # then the board's counters began anew
     for name, far, received, captured in (
-        ("requests", "board", None if restarted else ledger.requests_received, seen.requests + seen.repeated_answers),
+        (
+            "requests",
+            "board",
+            None if restarted else ledger.requests_received,
+            seen.requests + seen.of_others + seen.repeated_answers,
+        ),
         ("answers", "Jetson", ledger.answers_received, seen.answers),
     ):
         if received is not None and received > captured:

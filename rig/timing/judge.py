@@ -11,6 +11,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from rig.plan.bounds import DurationBound
 from rig.plan.model import Check, Plan
 from rig.timing.copies import shown_twice
@@ -21,7 +23,7 @@ from rig.timing.limit_judge import judge_limit
 from rig.timing.limits import ENOUGH, Doubt, LimitResult, LimitSpec, Setting
 from rig.timing.merged import merged_frames
 from rig.timing.metrics import measure, metric_of
-from rig.timing.metrics.measurement import INFINITE_NS, Decoding, Measurement, Scene
+from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS, Decoding, Measurement, Scene
 from rig.timing.observed import Run, observe
 from rig.timing.statistics import figures, percentile_of, summarise
 from rig.timing.table import FrameTable, interfaces_of
@@ -31,6 +33,8 @@ ALIVE = "alive"
 """The implicit check of every run on a board whose console was observed."""
 
 _SHOWN = 5
+_NAMED = 5
+"""Of faults or boots, however many there are."""
 _ALWAYS = (Fraction(1, 2), Fraction(9, 10), Fraction(99, 100))
 
 
@@ -138,7 +142,21 @@ def _subject(name: str, check: Check, scene: Scene) -> Subject:
         counts_packets=() if any_frames else tuple(_flows_of(model, ("request", "of"))),
         meets=() if any_frames else tuple(flows),
         systems=tuple(dict.fromkeys(interface.system for interface in stamped if interface.system)),
+        both=_in_both(model, scene),
     )
+
+
+def _in_both(model: Any, scene: Scene) -> tuple[str, str, int] | None:
+    """The flows of a metric's requests and answers, and how many packets are in both; None where there are none."""
+    named = getattr(model, "request", None) or getattr(model, "of", None)
+    answers = getattr(model, "response", None) or getattr(model, "answered_by", None)
+    if named is None or answers is None:
+        return None
+    asked, said = scene.packets[named], scene.packets[answers]
+    if not asked.senders & said.senders:
+        return None
+    both = np.isin(asked.row, said.row)
+    return (named, answers, int(both.sum())) if both.any() else None
 
 
 def _judge_check(
@@ -152,13 +170,15 @@ def _judge_check(
     metric, model = metric_of(check)
     measured = measure(check, run.scene)
     confidence = check.confidence if check.confidence is not None else plan.confidence
-    summary, compared = None, {}
+    summary, compared, within = None, {}, {}
     if measured.kind == "durations":
         named = {percentile_of(spec.key) for spec in limits if spec.key.startswith("p") and spec.key != "packets"}
         summary = summarise(measured.value_ns, sorted({*_ALWAYS, *named}), confidence)
-        compared = figures(measured.value_ns, [each.statistic for each in plan.comparisons.values() if each.of == name])
+        wanted = [each.statistic for each in plan.comparisons.values() if each.of == name]
+        compared = figures(measured.value_ns, wanted)
+        within = _leeway(compared, figures(measured.floor_ns, wanted), measured.error_ns)
     setting = Setting(run.e_ns, confidence, check.proof)
-    doubt = _doubt(metric, doubt_about(name, findings))
+    doubt = _doubt(metric, model, doubt_about(name, findings))
     results = tuple(result for spec in limits for result in judge_limit(spec, measured, setting, doubt))
 
     verdict = worst(Verdict(result.verdict) for result in results) if results else Verdict.INCONCLUSIVE
@@ -207,12 +227,29 @@ def _judge_check(
         confidence=setting.confidence,
         proof=setting.proof,
         compared=compared,
+        compared_within=within,
+        unprovable=measured.unprovable,
     )
 
 
-def _doubt(metric: str, doubt: Doubt) -> Doubt:
+def _leeway(most: Mapping[str, int], least: Mapping[str, int], error_ns: int) -> dict[str, tuple[int, int]]:
+    """The least and the most that figures can be, of those that are not known exactly."""
+    return {
+        name: (_moved(least[name], -error_ns), _moved(value, error_ns))
+        for name, value in most.items()
+        if error_ns or least[name] != value
+    }
+
+
+def _moved(value_ns: int, by_ns: int) -> int:
+    return value_ns if value_ns in (INFINITE_NS, NO_FLOOR_NS) else value_ns + by_ns
+
+
+def _doubt(metric: str, model: Any, doubt: Doubt) -> Doubt:
     """What the doubt comes to in metrics whose samples it can touch more than once."""
     missing, shift = doubt.missing, doubt.shift_ns
+    if metric == "response_time" and model.match == "order" and missing != 0:
+        shift = None  # each response behind a hole may belong to another request; no more are lost than are missing
     if metric == "jitter" and missing:
         missing = None  # a hole changes the estimator for many packets
     if metric in ("one_way_delay", "pdv") and shift:
@@ -258,10 +295,10 @@ def _judge_alive(evidence: Evidence, seen: Seen) -> CheckResult | None:
     if observed is not None:
         if observed.no_boot:
             troubles.append(observed.no_boot)
-        troubles += [f"the board reported: {fault}" for fault in observed.faults]
-        troubles += list(observed.resets)
+        troubles += _some([f"the board reported: {fault}" for fault in observed.faults])
+        troubles += _some(list(observed.resets))
     if rebooted:
-        boots = ", ".join(f"{boot:08x}" for boot in seen.board_boots)
+        boots = ", ".join(_some([f"{boot:08x}" for boot in seen.board_boots]))
         troubles.append(f"its datagrams carry {len(seen.board_boots)} boot ids ({boots}): it rebooted while measured")
     if observed is None:
         return CheckResult(ALIVE, ALIVE, Verdict.FAIL, "; ".join(troubles)) if troubles else None
@@ -277,3 +314,9 @@ def _judge_alive(evidence: Evidence, seen: Seen) -> CheckResult | None:
     if troubles:
         return CheckResult(ALIVE, ALIVE, Verdict.FAIL, "; ".join(troubles))
     return CheckResult(ALIVE, ALIVE, Verdict.PASS, "the board booted and neither faulted nor rebooted")
+
+
+def _some(texts: list[str]) -> list[str]:
+    """The first of them, and how many more there are."""
+    more = len(texts) - _NAMED
+    return [*texts[:_NAMED], f"{more} more"] if more > 0 else texts

@@ -25,7 +25,7 @@ from rig.timing.limits import (
     too_fine,
     worst_samples,
 )
-from rig.timing.metrics.measurement import INFINITE_NS, Measurement
+from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS, Measurement
 from rig.timing.statistics import block_length, dependence, order_statistic, percentile_of
 
 
@@ -42,16 +42,17 @@ def judge_durations(
     """allowed: how many samples may be beyond the limit; None for a percentile."""
     n = len(measured.value_ns)
     e_ns = setting.e_ns
-    # `value` decides PASS, `floor` FAIL: they differ where the capture leaves a sample open.
+    # A sample that the capture leaves open is at least its floor.
     if is_max:
         not_within = measured.value_ns > limit_ns - e_ns
         beyond = measured.floor_ns > limit_ns + e_ns
         explained = _more_than(measured.floor_ns, limit_ns + e_ns, doubt)
     else:
-        not_within = (measured.floor_ns < limit_ns + e_ns) & (measured.value_ns != INFINITE_NS)
-        beyond = measured.value_ns < limit_ns - e_ns
+        most = _most(measured)
+        not_within = measured.floor_ns < limit_ns + e_ns
+        beyond = most < limit_ns - e_ns
         shift = doubt.shift_ns
-        explained = 0 if shift is None else int(np.count_nonzero(measured.value_ns < limit_ns - e_ns - shift))
+        explained = 0 if shift is None else int(np.count_nonzero(most < limit_ns - e_ns - shift))
     sure, doubtful = int(np.count_nonzero(beyond)), int(np.count_nonzero(not_within))
     side = "over" if is_max else "under"
     figures = f"{sure} of {n} {measured.of} {side} {format_ns(limit_ns)}"
@@ -60,13 +61,18 @@ def judge_durations(
 
     verdict: Judged
     needed, block, stretch = 0, 1, 0
+    observed = ""
+    if n and allowed is None and setting.proof == "sample":
+        allowed, observed = _observed(spec.key, is_max, measured.value_ns)
     if n == 0:
         verdict, reason = "INCONCLUSIVE", f"0 {measured.of}: no packets, no verdict"
     elif allowed is not None:
         verdict = "FAIL" if explained > allowed else "PASS" if doubtful <= allowed else "INCONCLUSIVE"
-        reason = figures
-    elif setting.proof == "sample":
-        verdict, reason = _sample(spec, limit_ns, is_max, measured, setting, doubt)
+        reason = observed or figures
+        if observed and verdict == "INCONCLUSIVE":
+            reason += f", within e = {format_ns(e_ns)} of the limit or in doubt"
+    elif observed:
+        verdict, reason = "INCONCLUSIVE", observed
     else:
         q = percentile_of(spec.key)
         share = 1 - q if is_max else q
@@ -149,29 +155,26 @@ def judge_spans(
     )
 
 
-def _sample(
-    spec: LimitSpec, limit_ns: int, is_max: bool, measured: Measurement, setting: Setting, doubt: Doubt
-) -> tuple[Judged, str]:
-    """Judge the observed order statistic alone; a percentile finer than 1/n has no such statistic."""
-    q = percentile_of(spec.key)
-    n = len(measured.value_ns)
+def _most(measured: Measurement) -> NDArray[np.int64]:
+    """The most that each sample can be; beside stray responses one that is open may belong to an earlier request."""
+    if not measured.unprovable:
+        return measured.value_ns
+    return np.where(measured.floor_ns == NO_FLOOR_NS, INFINITE_NS, measured.value_ns)
+
+
+def _observed(key: str, is_max: bool, value_ns: NDArray[np.int64]) -> tuple[int | None, str]:
+    """(how many samples may be beyond a limit of the observed order statistic, what to say of it); None where so few
+    samples have none, as the percentile is finer than 1/n."""
+    n, q = len(value_ns), percentile_of(key)
     if n * min(q, 1 - q) < 1:
-        return "INCONCLUSIVE", f"{n} samples have no {spec.key}"
-    least, value = order_statistic(measured.floor_ns, q), order_statistic(measured.value_ns, q)
-    text = f"observed {spec.key} = {format_value(value)} of {n} samples (proof: sample)"
-    e_ns = setting.e_ns
-    if doubt.missing is None or doubt.shift_ns is None:
-        provable = False
-    elif is_max:
-        spared = np.sort(measured.floor_ns)[: max(1, n - doubt.missing)]
-        provable = order_statistic(spared, q) > limit_ns + e_ns + doubt.shift_ns
-    else:
-        provable = value < limit_ns - e_ns - doubt.shift_ns
-    if provable:
-        return "FAIL", text
-    if value <= limit_ns - e_ns if is_max else least >= limit_ns + e_ns:
-        return "PASS", text
-    return "INCONCLUSIVE", f"{text}, within e = {format_ns(e_ns)} of the limit or in doubt"
+        return None, f"{n} samples have no {key}"
+    text = f"observed {key} = {format_value(order_statistic(value_ns, q))} of {n} samples (proof: sample)"
+    return _beside(n, q, is_max), text
+
+
+def _beside(n: int, q: Fraction, is_max: bool) -> int:
+    """The samples on the far side of the q-quantile of n: so many may be beyond a limit of it."""
+    return n - rank(n, q) if is_max else rank(n, q) - 1
 
 
 def _block(measured: Measurement, beyond: NDArray[np.bool_], is_max: bool, share: Fraction) -> int:
@@ -204,8 +207,7 @@ def _marginal(spec: LimitSpec, limit_ns: int, is_max: bool, allowed: int | None,
     """Does the figure that the limit is about come closer to it than `MARGIN`?"""
     n = len(value_ns)
     if allowed is None:
-        place = rank(n, percentile_of(spec.key))
-        allowed = n - place if is_max else place - 1
+        allowed = _beside(n, percentile_of(spec.key), is_max)
     spare_ns = int(abs(limit_ns) * MARGIN)
     close = value_ns > limit_ns - spare_ns if is_max else value_ns < limit_ns + spare_ns
     return int(np.count_nonzero(close)) > allowed
@@ -237,7 +239,9 @@ def _crowd(
     index = index[np.argsort(time_ns[index], kind="stable")]
     time = time_ns[index]
     count = np.searchsorted(time, time + max(0, span_ns), "left") - np.arange(len(time))
+    start = np.flatnonzero(count > allowed)
+    # How many such spans each sample lies in: their beginnings up to it less their ends.
+    begun = np.bincount(start, minlength=len(time) + 1) - np.bincount(start + count[start], minlength=len(time) + 1)
     crowded = np.zeros(len(time_ns), np.bool_)
-    for start in np.flatnonzero(count > allowed):
-        crowded[index[start : start + count[start]]] = True
+    crowded[index] = np.cumsum(begun)[: len(time)] > 0
     return crowded, int(count.max(initial=0))

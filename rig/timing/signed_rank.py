@@ -18,22 +18,31 @@ from rig.plan.proof import pairs_needed
 def bounds(difference: Sequence[float], confidence: Fraction) -> tuple[float | None, float | None]:
     """(lower, upper) one-sided bounds, each at `confidence`, of the median of the differences; None without proof.
 
-    Infinite differences are allowed.
+    Infinite differences are allowed. What nobody knows, as the mean of one that is infinite and one that is minus
+    infinite, is the lowest for the lower bound and the highest for the upper one.
     """
     n = len(difference)
     if n == 0 or n < pairs_needed(confidence):
         return None, None
-    averages = sorted(_mean(difference[i], difference[j]) for i in range(n) for j in range(i, n))
+    averages = _averages(difference)
     skipped = _skipped(n, confidence)
-    return averages[skipped], averages[len(averages) - 1 - skipped]
+    lowest = sorted(-math.inf if math.isnan(each) else each for each in averages)
+    highest = sorted(math.inf if math.isnan(each) else each for each in averages)
+    return lowest[skipped], highest[len(averages) - 1 - skipped]
 
 
 def middle(difference: Sequence[float]) -> float:
-    """The Hodges-Lehmann estimate, median of the Walsh averages."""
-    n = len(difference)
-    averages = sorted(_mean(difference[i], difference[j]) for i in range(n) for j in range(i, n))
+    """The Hodges-Lehmann estimate, median of the Walsh averages that are defined; NaN where none is."""
+    averages = sorted(each for each in _averages(difference) if not math.isnan(each))
+    if not averages:
+        return math.nan
     half = len(averages) // 2
     return averages[half] if len(averages) % 2 else _mean(averages[half - 1], averages[half])
+
+
+def _averages(difference: Sequence[float]) -> list[float]:
+    n = len(difference)
+    return [_mean(difference[i], difference[j]) for i in range(n) for j in range(i, n)]
 
 
 def _mean(a: float, b: float) -> float:

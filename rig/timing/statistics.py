@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rig.timing.binomial import quantile_interval, rank, samples_needed
-from rig.timing.metrics.measurement import INFINITE_NS
+from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS
 
 INDEPENDENT: Final = 0.1
 """Autocorrelation at and below which samples are taken for independent."""
@@ -83,14 +83,14 @@ def _ranks(n: int, q: Fraction, confidence: Fraction) -> tuple[int | None, int |
 
 
 def figures(value_ns: NDArray[np.int64], names: Iterable[str]) -> dict[str, int]:
-    """Observed figures by name, `mean` or a percentile; a mean with a lost sample is INFINITE_NS. Too few samples for
-    one leave it out."""
+    """Figures by name, `mean` or a percentile; a mean with a lost sample is INFINITE_NS, else with one of which nothing
+    is known NO_FLOOR_NS. Too few samples for one leave it out."""
     found: dict[str, int] = {}
     n = len(value_ns)
     for name in names:
         if name == "mean" and n:
-            lost = bool((value_ns == INFINITE_NS).any())
-            found[name] = INFINITE_NS if lost else round(float(value_ns.mean(dtype=np.float64)))
+            beyond = next((each for each in (INFINITE_NS, NO_FLOOR_NS) if (value_ns == each).any()), None)
+            found[name] = round(float(value_ns.mean(dtype=np.float64))) if beyond is None else beyond
         elif name != "mean" and n * min(percentile_of(name), 1 - percentile_of(name)) >= 1:
             found[name] = order_statistic(value_ns, percentile_of(name))
     return found

@@ -5,7 +5,9 @@ Rows are sorted by time (stable), `number` is the frame's number in the file as 
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +59,29 @@ class FrameTable:
 
     def __len__(self) -> int:
         return len(self.number)
+
+    @cached_property
+    def ends(self) -> Ends:
+        """Between which ends each flow passes, whatever its VLAN tags."""
+        number: dict[Hashable, int] = {}
+
+        def numbered(things: Iterable[Hashable]) -> NDArray[np.int64]:
+            return np.array([number.setdefault(thing, len(number)) for thing in things], np.int64)
+
+        return Ends(
+            source=numbered((key.proto, key.src, key.srcport) for key in self.flows),
+            target=numbered((key.proto, key.dst, key.dstport) for key in self.flows),
+            pair=numbered(key[1:] for key in self.flows),
+        )
+
+
+class Ends(NamedTuple):
+    """Columns over the flow keys of a table; a copy in another VLAN has the same ends. source, target i8: number of the
+    sending and of the receiving end (protocol, address, port). pair i8: number of the two together."""
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    pair: NDArray[np.int64]
 
 
 def interfaces_of(table: FrameTable, *rows: NDArray[np.int64]) -> list[InterfaceInfo]:

@@ -1,7 +1,8 @@
 """Verdicts and results: what a run's judgement is as data, and its JSON, which is the same for the same input.
 
 Order when results are summed up: FAIL, ERROR, INCONCLUSIVE, PASS; SKIP stands apart. The JSON has no wall clock and
-no path in it, keys are sorted, durations are integer ns, a lost sample is the word "lost".
+no path in it, keys are sorted, durations are integer ns, a lost sample is the word "lost", one of which nothing is
+known "open". `compared_within` and `unprovable` are only written where they say something.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from rig.timing.evidence import Finding
 from rig.timing.limits import LimitResult
-from rig.timing.metrics.measurement import INFINITE_NS
+from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS
 from rig.timing.statistics import Summary
 
 SCHEMA: Final = 1
@@ -64,7 +65,9 @@ class Violation:
 class CheckResult:
     """One check. reason: one sentence that explains the verdict. n: samples, or what is counted. voided_by: names of
     the findings that turned a PASS into INCONCLUSIVE, or that may have caused what would be a FAIL. compared: figure →
-    its observed value in ns, for the plan's comparisons."""
+    its observed value in ns, for the plan's comparisons; compared_within: figure → the least and the most that it can
+    be, where samples are open or a clock had to be aligned. unprovable: why the samples cannot show that all is well.
+    """
 
     check: str
     metric: str
@@ -83,6 +86,8 @@ class CheckResult:
     confidence: Fraction | None = None
     proof: str = ""
     compared: Mapping[str, int] = field(default_factory=dict)
+    compared_within: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    unprovable: str = ""
     seen: str | None = None
     hint: str | None = None
 
@@ -132,13 +137,15 @@ def unjudged(
     return PointResult(plan, point, profile, e_ns, verdict, results)
 
 
-_DURATIONS = {"value_ns", "low_ns", "high_ns", "min_ns", "max_ns", "mean_ns"}
+_DURATIONS = {"value_ns", "low_ns", "high_ns", "min_ns", "max_ns", "mean_ns", "compared", "compared_within"}
+_WORDS = {INFINITE_NS: "lost", NO_FLOOR_NS: "open"}
+_WHERE_SET = {"compared_within", "unprovable"}
 
 
 def _plain(value: Any, name: str = "") -> Any:
     """Dataclasses, enums and fractions as JSON values."""
-    if name in _DURATIONS and value == INFINITE_NS:
-        return "lost"
+    if name in _DURATIONS and isinstance(value, int) and value in _WORDS:
+        return _WORDS[value]
     if isinstance(value, LimitResult):
         spec = value.spec
         return {
@@ -159,13 +166,14 @@ def _plain(value: Any, name: str = "") -> Any:
             "marginal": value.marginal,
         }
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name), item.name) for item in fields(value)}
+        found = {item.name: getattr(value, item.name) for item in fields(value)}
+        return {key: _plain(item, key) for key, item in found.items() if item or key not in _WHERE_SET}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Fraction):
         return f"{float(value * 100):.6g} %"
     if isinstance(value, Mapping):
-        return {str(key): _plain(item, "value_ns" if name == "compared" else "") for key, item in value.items()}
+        return {str(key): _plain(item, name) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_plain(item, name) for item in value]
     return value

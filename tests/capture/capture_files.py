@@ -14,9 +14,9 @@ def udp(payload: bytes, *, sport: int = 40000, dport: int = 5005, length: int | 
     return struct.pack(">HHHH", sport, dport, 8 + len(payload) if length is None else length, 0) + payload
 
 
-def tcp(payload: bytes, *, options: bytes = b"") -> bytes:
+def tcp(payload: bytes, *, options: bytes = b"", sport: int = 40000, dport: int = 502, sequence: int = 1) -> bytes:
     offset = (20 + len(options)) // 4 << 4
-    return struct.pack(">HHIIBBHHH", 40000, 502, 1, 1, offset, 0x18, 8192, 0, 0) + options + payload
+    return struct.pack(">HHIIBBHHH", sport, dport, sequence, 1, offset, 0x18, 8192, 0, 0) + options + payload
 
 
 def ipv4(

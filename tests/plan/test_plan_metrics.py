@@ -118,6 +118,39 @@ def test_broken_keys_and_filters_are_explained(flow: str, message: str) -> None:
     assert any(message in fault.message for fault in caught.value.faults), caught.value
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("2001:DB8::2", "2001:db8::2"),
+        ("2001:db8:0:0::0002", "2001:db8::2"),
+        ("::FFFF:10.77.0.10", "::ffff:10.77.0.10"),
+        ("10.77.0.10", "10.77.0.10"),
+    ],
+)
+def test_addresses_are_kept_as_captures_spell_them(written: str, kept: str) -> None:
+    (point,) = load(HEAD.replace("raw: {from: board", f'raw: {{from: "{written}"') + f"  it: {{{SOUND[-1]}}}\n").points
+    assert point.plan.flows["raw"].src == kept
+
+
+def test_an_address_with_a_zone_is_in_no_frame() -> None:
+    with pytest.raises(PlanError, match="neither board"):
+        load(HEAD.replace("raw: {from: board", 'raw: {from: "fe80::1%eth0"') + f"  it: {{{SOUND[-1]}}}\n")
+
+
+@pytest.mark.parametrize(("per", "sound"), [("1 ns", False), ("199 ns", False), ("200 ns", True)])
+def test_an_open_load_tells_how_many_intervals_there_will_be(per: str, sound: bool) -> None:
+    text = HEAD.replace("requests: 400,", "requests: 400, load: {open: {every: 5 ms}},")
+    text += f"  it: {{throughput: {{of: raw, per: {per}}}, limits: {{rate: {{min: 1 bit/s}}}}}}\n"
+    if sound:
+        load(text)
+        return
+    with pytest.raises(PlanError) as caught:
+        load(text)
+    (fault,) = caught.value.faults
+    assert "2 s of requests hold" in fault.message
+    assert fault.suggestion == "`per: 200 ns` or longer"
+
+
 def test_effective_limits_come_in_fixed_order() -> None:
     check = (
         "reordering: {of: answers}, limits: {late: {max: 1 ms}, ratio: {max: 1 %}, count: {max: 9}, extent: {max: 2}}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -10,16 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from timing_captures import plan_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timing_captures import ADDRESSES, BY_ORDER, FLOWS, FLOWS_RAW, JETSON, MS, T0, US, Capture, S, each, plan_of
 
 from rig.plan.bounds import DurationBound, RatioBound
 from rig.plan.model import Comparison, Plan
 from rig.plan.order import interleaved
 from rig.plan.proof import pairs_needed
 from rig.timing.comparison import compare, pair_up
-from rig.timing.evidence import Finding
+from rig.timing.evidence import Evidence, Finding
+from rig.timing.judge import judge
 from rig.timing.limits import LimitSpec
-from rig.timing.metrics.measurement import INFINITE_NS
+from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS
 from rig.timing.signed_rank import bounds, middle
 from rig.timing.verdict import CheckResult, PointResult, Verdict
 
@@ -27,11 +31,20 @@ C95 = Fraction(95, 100)
 SLOWER = Comparison(of="time", a="old", b="new", difference=DurationBound(max="0 ns"))
 
 
-def a_run(value: int | None, *, verdict: Verdict = Verdict.PASS, voided: bool = False, e_ns: int = 0) -> PointResult:
-    voided_by = (Finding("capture-drops", "capture", "frames were dropped", ("time",)),) if voided else ()
+def a_run(
+    value: int | None,
+    *,
+    verdict: Verdict = Verdict.PASS,
+    voided: bool = False,
+    e_ns: int = 0,
+    within: tuple[int, int] | None = None,
+) -> PointResult:
+    """within: the least and the most that its figure can be, where that is not known exactly."""
+    findings = (Finding("capture-drops", "capture", "frames were dropped", ("time",)),) if voided else ()
     compared = {} if value is None else {"p50": value, "mean": value}
-    check = CheckResult("time", "response_time", verdict, "", compared=compared, voided_by=voided_by)
-    return PointResult("made-by-hand", "", "emulated", e_ns, verdict, (check,))
+    within_of = {} if within is None else {"p50": within}
+    check = CheckResult("time", "response_time", verdict, "", compared=compared, compared_within=within_of)
+    return PointResult("made-by-hand", "", "emulated", e_ns, verdict, (check,), findings)
 
 
 def judged(
@@ -93,6 +106,28 @@ def test_infinite_differences_have_bounds_too() -> None:
     assert (low, high) == (1.0, math.inf)
 
 
+def test_a_run_lost_in_either_point_bounds_nothing_in_whatever_order_they_ran() -> None:
+    steps = [math.inf, 46.0, -48.0, -math.inf, 7.0, -49.0]
+    for order in itertools.permutations(steps):
+        assert bounds(order, C95) == (-math.inf, math.inf)
+        assert middle(order) == -11  # between -20.5 and -1.5; five averages are infinite on each side
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(-50, 50) | st.sampled_from([math.inf, -math.inf, math.nan]), min_size=5, max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_bounds_hold_whatever_infinite_and_unknown_differences_truly_are(steps: list[float], rng: Any) -> None:
+    def truly(step: float) -> float:
+        far = rng.choice([1e3, 1e4, 1e6])  # farther than any of two finite ones
+        return step if math.isfinite(step) else math.copysign(far, rng.choice([-1, 1]) if math.isnan(step) else step)
+
+    (low, high), (true_low, true_high) = bounds(steps, C95), bounds([truly(step) for step in steps], C95)
+    assert low <= true_low or low == math.inf
+    assert high >= true_high or high == -math.inf
+
+
 # --- verdicts ---------------------------------------------------------------------------------------------------------
 
 
@@ -137,6 +172,54 @@ def test_runs_without_sound_evidence_take_their_pair_with_them() -> None:
     assert len(pair_up(SLOWER, runs).a) == 4
 
 
+def test_a_run_without_sound_evidence_is_left_out_whatever_its_verdict_is() -> None:
+    runs = [("old", a_run(100)), ("new", a_run(110))] * 5
+    assert result_of(runs).verdict is Verdict.FAIL
+    runs[5] = ("new", a_run(110, verdict=Verdict.FAIL, voided=True))
+    assert pair_up(SLOWER, runs).unusable == ("run 3 of new: frames were dropped",)
+    assert result_of(runs).verdict is Verdict.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("within", "old", "new", "expected"),
+    [
+        ((90, 110), [100] * 5, [81] * 5, "INCONCLUSIVE"),
+        ((90, 110), [100] * 5, [80] * 5, "PASS"),
+        ((90, 110), [100] * 5, [120] * 5, "INCONCLUSIVE"),
+        ((90, 110), [100] * 5, [121] * 5, "FAIL"),
+        ((NO_FLOOR_NS, 100), [100] * 5, [90] * 5, "INCONCLUSIVE"),
+        ((NO_FLOOR_NS, 100), [100] * 5, [111] * 5, "FAIL"),
+        ((80, INFINITE_NS), [INFINITE_NS] * 5, [90] * 5, "INCONCLUSIVE"),
+        ((80, INFINITE_NS), [INFINITE_NS] * 5, [69] * 5, "PASS"),
+    ],
+)
+def test_what_figures_may_be_wrong_by_counts_on_both_sides_of_a_pair(
+    within: tuple[int, int], old: list[int], new: list[int], expected: str
+) -> None:
+    """The figure of `new` may be wrong by 10 in each case."""
+    runs = [("old", a_run(value, within=within)) for value in old]
+    runs += [("new", a_run(value, within=(value - 10, value + 10))) for value in new]
+    assert str(result_of(runs).verdict) == expected
+
+
+def test_what_figures_may_be_wrong_by_widens_a_ratio_too() -> None:
+    faster = Comparison(of="time", a="old", b="new", ratio=RatioBound(max="90 %"))
+    verdicts = []
+    for error in (5, 6, 200):  # 85 / 95 = 89.5 %, 86 / 94 = 91.5 %
+        runs = [("old", a_run(100, within=(100 - error, 100 + error)))] * 5
+        runs += [("new", a_run(80, within=(80 - error, 80 + error)))] * 5
+        verdicts.append(str(result_of(runs, faster).verdict))
+    assert verdicts == ["PASS", "INCONCLUSIVE", "INCONCLUSIVE"]
+
+
+def test_a_pair_whose_difference_is_undefined_may_be_anything() -> None:
+    few = judged([INFINITE_NS] + [100] * 4, [INFINITE_NS] + [90] * 4)
+    assert few.verdict is Verdict.INCONCLUSIVE
+    assert few.notes[0].startswith("1 of 5 differences are undefined")
+    assert judged([INFINITE_NS] + [100] * 9, [INFINITE_NS] + [90] * 9).verdict is Verdict.PASS
+    assert judged([INFINITE_NS] + [100] * 9, [INFINITE_NS] + [110] * 9).verdict is Verdict.FAIL
+
+
 def test_a_failed_run_still_has_a_figure() -> None:
     runs = [("old", a_run(100)), ("new", a_run(INFINITE_NS, verdict=Verdict.FAIL))] * 5
     result = result_of(runs)
@@ -146,6 +229,83 @@ def test_a_failed_run_still_has_a_figure() -> None:
 
 def test_points_that_did_not_run_are_skipped() -> None:
     assert result_of([("old", a_run(100))]).verdict is Verdict.SKIP
+
+
+# --- figures of judged runs -------------------------------------------------------------------------------------------
+
+
+def a_judged_run(
+    capture: Capture, metric: dict[str, Any], comparison: Comparison = SLOWER, *, flows: dict[str, Any] = FLOWS
+) -> PointResult:
+    plan = plan_of({"time": metric}, flows=flows).model_copy(update={"comparisons": {"faster": comparison}})
+    return judge(capture.table(), plan, {"time": [each(10 * S)]}, Evidence(), ADDRESSES, 0, "emulated")
+
+
+def test_a_run_matched_by_order_beside_strays_is_not_compared() -> None:
+    capture = Capture()
+    for at in (0, 1):
+        capture.request(at * MS, at)
+    for at in (2, 3, 4):
+        capture.answer(at * MS, at)
+    capture.arp(20 * S, 1, JETSON, JETSON)
+    run = a_judged_run(capture, BY_ORDER, flows=FLOWS_RAW)
+    pairs = pair_up(SLOWER, [("old", a_run(100)), ("new", run)])
+    assert pairs.a == ()
+    assert "beside stray responses" in pairs.unusable[0]
+
+
+def test_delays_matched_by_order_beside_losses_are_compared_as_upper_bounds() -> None:
+    capture = Capture()
+    for at in range(4):
+        capture.request(at * MS, at)
+    for at in (5, 6, 7):  # one was lost, nobody knows which
+        capture.answer(at * MS, at)
+    capture.arp(20 * S, 1, JETSON, JETSON)
+    check = a_judged_run(capture, BY_ORDER, flows=FLOWS_RAW).check("time")
+    assert check.compared == {"p50": 5 * MS}
+    assert check.compared_within == {"p50": (NO_FLOOR_NS, 5 * MS)}
+
+
+def test_a_request_that_the_end_of_the_capture_leaves_open_is_not_compared_as_lost() -> None:
+    capture = Capture()
+    for at in range(10):
+        capture.request(at * MS, at)
+        if at < 9:
+            capture.answer(at * MS + 500 * US, at)
+    capture.arp(12 * MS, 1, JETSON, JETSON)
+    mean = SLOWER.model_copy(update={"statistic": "mean"})
+    metric = {"response_time": {"request": "requests", "response": "answers"}}
+    check = a_judged_run(capture, metric, mean).check("time")
+    assert check.compared == {"mean": INFINITE_NS}
+    assert check.compared_within == {"mean": ((9 * 500 * US + 3 * MS) // 10, INFINITE_NS)}
+
+
+def test_the_error_of_an_aligned_clock_decides_no_comparison() -> None:
+    """Answers take 1 ms in both points; the way there takes 0.2 ms in one and 2.2 ms in the other."""
+
+    def a_one_way_run(there_ns: int) -> PointResult:
+        capture, ahead = Capture(), T0 + 100 * S
+        for i in range(100):
+            at = i * 20 * MS
+            capture.request(at, i)
+            sent = at + there_ns + 3 * MS
+            capture.answer(
+                sent + MS, i, t_rx_ns=ahead + at + there_ns, t_ready_ns=ahead + sent - 1, t_send_ns=ahead + sent
+            )
+        return a_judged_run(capture, {"one_way_delay": {"of": "answers", "opposite": "requests"}})
+
+    runs = [("old", a_one_way_run(200 * US)), ("new", a_one_way_run(2_200 * US))] * 5
+    (least, most) = runs[0][1].check("time").compared_within["p50"]
+    assert least <= MS <= most
+    assert result_of(runs).verdict is Verdict.INCONCLUSIVE
+    assert result_of([("new" if point == "old" else "old", run) for point, run in runs]).verdict is Verdict.INCONCLUSIVE
+
+
+def test_json_says_what_a_figure_can_be_only_where_that_is_open() -> None:
+    assert not {"compared_within", "unprovable"} & json.loads(a_run(100).to_json())["checks"][0].keys()
+    told = json.loads(a_run(INFINITE_NS, within=(NO_FLOOR_NS, INFINITE_NS)).to_json())["checks"][0]
+    assert told["compared"] == {"p50": "lost", "mean": "lost"}
+    assert told["compared_within"] == {"p50": ["open", "lost"]}
 
 
 # --- error rates ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_captures import ADDRESSES, JETSON, MS, US, Capture, S, plan_of
+from timing_captures import ADDRESSES, JETSON, MS, US, Capture, S, plan_of, sent_of
 
 from rig.protocol.token_v2 import FLAG_FIRST, FLAG_LAST
 from rig.timing.clock import align
@@ -30,7 +30,9 @@ def measured(capture: Capture, metric, *, e_ns: int = 0, sent=None) -> Measureme
     table = capture.table()
     selection = Selection(table, ADDRESSES)
     packets = {name: selection.packets(name, flow) for name, flow in plan.flows.items()}
-    return measure(plan.checks["it"], Scene(packets, S, int(table.time_ns[-1]), sent=sent or {}, e_ns=e_ns))
+    return measure(
+        plan.checks["it"], Scene(packets, S, int(table.time_ns[-1]), sent=sent_of(packets, sent or {}), e_ns=e_ns)
+    )
 
 
 def delayed(delays_ms: tuple[int, ...], *, skip: frozenset[int] = frozenset(), boot=None) -> Capture:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from timing_captures import ADDRESSES, FLOWS, JETSON, Capture, S, plan_of
+from timing_captures import ADDRESSES, FLOWS, JETSON, Capture, S, plan_of, sent_of
 
 from rig.plan.units import format_ns, format_rate, parse_duration
 from rig.protocol.token_v2 import FLAG_FIRST, FLAG_LAST
@@ -83,11 +83,12 @@ def test_worked_example(example: dict[str, Any]) -> None:
     plan = plan_of({"it": example["metric"]}, flows=FLOWS)
     table = captured(example["frames"]).table()
     selection = Selection(table, ADDRESSES)
+    packets = {name: selection.packets(name, flow) for name, flow in plan.flows.items()}
     scene = Scene(
-        packets={name: selection.packets(name, flow) for name, flow in plan.flows.items()},
+        packets=packets,
         timeout_ns=parse_duration(example.get("timeout", "1 s")),
         end_ns=int(table.time_ns[-1]),
-        sent=example.get("sent", {}),
+        sent=sent_of(packets, example.get("sent", {})),
         decoding=decoded(example["decoded"]) if "decoded" in example else None,
     )
     result = measure(plan.checks["it"], scene)

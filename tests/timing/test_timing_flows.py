@@ -125,7 +125,8 @@ def tokens_of(sequence: list[int], boot: list[int], bits: int = 32) -> Tokens:
 
 
 def stream_of(sequence: list[int], boot: list[int] | None = None, bits: int = 32) -> Stream:
-    return Stream.of(np.zeros(len(sequence), np.int32), tokens_of(sequence, boot or [1] * len(sequence), bits))
+    ends = np.zeros(len(sequence), np.int64)
+    return Stream.of(ends, ends, tokens_of(sequence, boot or [1] * len(sequence), bits))
 
 
 @pytest.mark.parametrize(("bits", "top"), [(16, 0xFFFF), (32, 0xFFFF_FFFF)])

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timing_captures import MS, US, at_most, count_of, each, percentile, ratio
+from timing_captures import (
+    BOARD,
+    BY_ORDER,
+    FLOWS_RAW,
+    JETSON,
+    MS,
+    RESPONSE_TIME,
+    US,
+    Capture,
+    S,
+    at_most,
+    count_of,
+    each,
+    percentile,
+    ratio,
+    run,
+)
 
+from rig.timing.evidence import Evidence
 from rig.timing.limit_judge import judge_limit
 from rig.timing.limits import Doubt, LimitSpec, Setting, rules
-from rig.timing.metrics.measurement import INFINITE_NS, Measurement
+from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS, Measurement
 from rig.timing.statistics import autocorrelation, order_statistic, summarise
+from rig.timing.verdict import Verdict
 
 C95 = Fraction(95, 100)
 LOST = INFINITE_NS
 
 
-def durations(values: list[int], floors: list[int] | None = None) -> Measurement:
+def durations(values: list[int], floors: list[int] | None = None, unprovable: str = "") -> Measurement:
     value = np.array(values, np.int64)
     index = np.arange(len(value), dtype=np.uint32)
     floor = value if floors is None else np.array(floors, np.int64)
+    time = index.astype(np.int64)
     return Measurement(
-        "response_time", "durations", value, floor, index + 1, index, index.astype(np.int64), len(value), "requests"
+        "response_time",
+        "durations",
+        value,
+        floor,
+        index + 1,
+        index,
+        time,
+        len(value),
+        "requests",
+        unprovable=unprovable,
     )
 
 
@@ -200,6 +231,108 @@ def test_a_clock_step_excuses_what_it_could_have_shifted_and_no_loss() -> None:
 def test_undecided_losses_prove_neither() -> None:
     assert verdict(each(10 * MS), durations([LOST], [3 * MS])) == "INCONCLUSIVE"
     assert verdict(each(10 * MS), durations([LOST], [30 * MS])) == "FAIL"
+
+
+def test_a_sample_that_is_open_passes_a_minimum_only_by_its_floor() -> None:
+    assert verdict(each(min_ns=100), durations([150, LOST], [150, 10])) == "INCONCLUSIVE"
+    assert verdict(each(min_ns=100), durations([150, LOST], [150, NO_FLOOR_NS])) == "INCONCLUSIVE"
+    assert verdict(each(min_ns=100), durations([150, LOST], [150, 100])) == "PASS"
+    assert verdict(percentile("p50", min_ns=100), durations([150] * 4 + [LOST], [150] * 4 + [10])) == "INCONCLUSIVE"
+
+
+def test_request_left_open_by_the_end_of_the_capture_passes_no_minimum() -> None:
+    capture = Capture()
+    capture.request(0, 1)
+    capture.answer(150 * MS, 1)
+    capture.request(200 * MS, 2)
+    capture.arp(210 * MS, 2, BOARD, JETSON)
+    limits = {"time": (RESPONSE_TIME, [each(min_ns=100 * MS)])}
+    assert run(capture, limits).check("time").verdict is Verdict.INCONCLUSIVE
+    capture.arp(301 * MS, 2, BOARD, JETSON)
+    assert run(capture, limits).check("time").verdict is Verdict.PASS
+
+
+def test_an_upper_bound_breaks_a_minimum_but_not_beside_strays() -> None:
+    values, floors = [50, 200], [NO_FLOOR_NS, 200]
+    assert verdict(each(min_ns=100), durations(values, floors)) == "FAIL"
+    assert verdict(each(min_ns=100), durations(values, floors, "beside strays")) == "INCONCLUSIVE"
+    assert verdict(each(min_ns=100), durations([200, 50], floors, "beside strays")) == "FAIL"  # that one is sure
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(1, 9) | st.just(LOST), min_size=4, max_size=9),
+    st.integers(0, 9),
+    st.sampled_from(["p25", "p50", "p75"]),
+)
+def test_proof_sample_fails_only_when_no_missing_packet_could_have_saved_it(
+    values: list[int], missing: int, key: str
+) -> None:
+    """A missing packet may have made any sample bad: with each set of so many made good, the percentile is over 5."""
+    q = Fraction(key[1:]) / 100
+    saved = (
+        [0 if index in good else value for index, value in enumerate(values)]
+        for good in itertools.combinations(range(len(values)), min(missing, len(values)))
+    )
+    fails = all(order_statistic(np.array(each), q) > 5 for each in saved)
+    found = verdict(percentile(key, 5), durations(values), proof="sample", doubt=Doubt(missing=missing))
+    assert (found == "FAIL") is fails
+
+
+def test_proof_sample_counts_missing_packets_as_good_ones_among_all() -> None:
+    measured = durations(scattered([MS] * 30, [LOST] * 30 + [3 * MS] * 40))
+    limit = percentile("p50", 2 * MS)
+    assert verdict(limit, measured, proof="sample", doubt=Doubt(missing=20)) == "INCONCLUSIVE"
+    assert verdict(limit, measured, proof="sample", doubt=Doubt(missing=19)) == "FAIL"
+
+
+def by_order(capture: Capture, limit: LimitSpec, dropped: int) -> Verdict:
+    capture.arp(20 * S, 1, JETSON, JETSON)
+    evidence = Evidence(drops={"isb": dropped})
+    return run(capture, {"time": (BY_ORDER, [limit])}, evidence, flows=FLOWS_RAW).check("time").verdict
+
+
+def test_by_order_a_missing_packet_may_have_shifted_every_pair() -> None:
+    for dropped, early, late in ((0, Verdict.FAIL, Verdict.FAIL), (2, Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE)):
+        capture = Capture()  # the answer to an earlier request, and none to this one
+        capture.request(4 * MS, 2)
+        capture.answer(5 * MS, 1)
+        assert by_order(capture, each(min_ns=3 * MS), dropped) is early
+        capture = Capture()  # each answer comes after 1 ms; the first one and the last request are missing
+        for i in range(10):
+            capture.request(i * 10 * MS, i)
+            capture.answer((i + 1) * 10 * MS + MS, i + 1)
+        assert by_order(capture, each(5 * MS), dropped) is late
+
+
+def test_by_order_no_more_are_lost_than_packets_are_missing() -> None:
+    for dropped, expected in ((3, Verdict.INCONCLUSIVE), (2, Verdict.FAIL)):
+        capture = Capture()
+        for i in range(3):
+            capture.request(i * 2 * S, i)
+        assert by_order(capture, each(5 * MS), dropped) is expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1), st.integers(0, 12), st.integers(0, 4))
+def test_samples_of_a_crowded_span_are_those_that_some_span_holds(
+    samples: list[tuple[int, bool]], span: int, count: int
+) -> None:
+    bad = [(time, index) for index, (time, is_bad) in enumerate(samples) if is_bad]
+    spans = [[index for time, index in bad if begin <= time < begin + span] for begin in range(31)]
+    crowded = {index for inside in spans if len(inside) > count for index in inside}
+    measured = durations([10 if is_bad else 1 for _, is_bad in samples])
+    measured = replace(measured, time_ns=np.array([time for time, _ in samples]))
+    (result,) = judge_limit(at_most(count, 5, span), measured, Setting(0, C95), Doubt())
+    assert result.verdict == ("FAIL" if crowded else "PASS")
+    assert result.worst == tuple(sorted(crowded)[:5])
+
+
+def test_a_span_that_holds_all_of_many_samples_is_judged_at_once() -> None:
+    measured = durations([10] * 200_000)
+    began = time.process_time()
+    assert verdict(at_most(1, 5, 10**12), measured) == "FAIL"
+    assert time.process_time() - began < 2
 
 
 @settings(max_examples=200, deadline=None)

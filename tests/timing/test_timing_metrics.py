@@ -26,6 +26,7 @@ from timing_captures import (
     Capture,
     S,
     plan_of,
+    sent_of,
 )
 
 from rig.errors import PlanError
@@ -42,11 +43,12 @@ def measured(capture: Capture, metric, *, flows=FLOWS, timeout_ns: int = S, sent
     plan = plan_of({"it": metric}, flows=flows)
     table = capture.table()
     selection = Selection(table, ADDRESSES)
+    packets = {name: selection.packets(name, flow) for name, flow in plan.flows.items()}
     scene = Scene(
-        packets={name: selection.packets(name, flow) for name, flow in plan.flows.items()},
+        packets=packets,
         timeout_ns=timeout_ns,
         end_ns=int(table.time_ns[-1]) if len(table) else 0,
-        sent=sent or {},
+        sent=sent_of(packets, sent or {}),
     )
     return measure(plan.checks["it"], scene)
 

@@ -18,6 +18,7 @@ from timing_captures import (
     Capture,
     S,
     count_of,
+    each,
     plan_of,
     run,
 )
@@ -287,11 +288,61 @@ def test_loss_by_key() -> None:
     assert (result.least, result.denominator) == (1, 2)
 
 
+LOSS_BY_KEY = {"loss": {"of": "requests", "answered_by": "answers", "match": "key"}}
+
+
+def test_requests_with_one_key_that_nobody_answers_are_each_lost() -> None:
+    polls = [(at, kind, 7) for n in range(100) for at, kind in ((10 * n, "ask"), (10 * n + 2, "say"))]
+    silence = [(1_000 + 10 * n, "ask", 7) for n in range(900)]
+    lost = measured(keyed(*polls, *silence), LOSS_BY_KEY, flows=KEYED)
+    assert (lost.least, lost.most, lost.denominator) == (900, 900, 1_000)
+    times = measured(keyed(*polls, *silence), BY_KEY, flows=KEYED).value_ns
+    assert (len(times), np.count_nonzero(times == INFINITE_NS)) == (1_000, 900)
+
+
+def test_a_repeated_request_that_is_answered_leaves_open_whether_one_was_lost() -> None:
+    capture = keyed((0, "ask", 1), (500, "ask", 1), (600, "say", 1), (2_000, "ask", 2), (2_001, "say", 2))
+    lost = measured(capture, LOSS_BY_KEY, flows=KEYED)
+    assert (lost.least, lost.most, lost.denominator) == (0, 1, 3)
+    assert measured(capture, BY_KEY, flows=KEYED).value_ns.tolist() == [600 * MS, MS]
+
+
+def test_a_response_belongs_to_the_earliest_request_of_its_key_that_it_is_in_time_for() -> None:
+    capture = keyed((0, "ask", 1), (800, "ask", 1), (900, "ask", 1), (1_200, "say", 1))
+    result = measured(capture, BY_KEY, flows=KEYED)
+    assert result.value_ns.tolist() == [INFINITE_NS, 400 * MS]
+    lost = measured(capture, LOSS_BY_KEY, flows=KEYED)
+    assert (lost.least, lost.most, lost.denominator) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("match", ["order", "key"])
+def test_a_packet_of_both_flows_does_not_answer_itself(match: str) -> None:
+    """NTP: both ends use one port. Ten were asked, two never answered."""
+    capture = Capture()
+    for n in range(10):
+        capture.udp(n * S, JETSON, BOARD, 123, 123, bytes([n]))
+        if n % 5:
+            capture.udp(n * S + 30 * MS, BOARD, JETSON, 123, 123, bytes([n]))
+    capture.arp(60 * S, 2, BOARD, JETSON)
+    key = {"key": {"bytes": 1}}
+    flows = {"requests": {"udp.dstport": 123, **key}, "answers": {"udp.srcport": 123, **key}}
+    checks: dict[str, Any] = {
+        "time": ({"response_time": {"request": "requests", "response": "answers", "match": match}}, [each(20 * MS)]),
+        "lost": ({"loss": {"of": "requests", "answered_by": "answers", "match": match}}, [count_of(0)]),
+    }
+    result = run(capture, checks, flows=flows)
+    assert [str(result.check(name).verdict) for name in checks] == ["INCONCLUSIVE"] * 2
+    assert "18 packets are in both `requests` and `answers`" in result.findings[0].sentence
+    apart = {"requests": {"from": "jetson", **flows["requests"]}, "answers": {"from": "board", **flows["answers"]}}
+    assert [str(run(capture, checks, flows=apart).check(name).verdict) for name in checks] == ["FAIL"] * 2
+
+
 def test_fields_and_filters_that_wireshark_gave() -> None:
     capture = keyed((0, "ask", 1), (1, "ask", 2), (2, "say", 1), (3, "say", 2))
     flows = {name: {**flow, "key": {"field": "x.id"}, "filter": "x"} for name, flow in FLOWS_RAW.items()}
     dissected = Dissected(
-        {"x": np.array([True, False, True, True, False])}, {"x.id": np.array([4, 5, 4, 4, -1], np.int64)}
+        {"x": np.array([True, False, True, True, False])},
+        {"x.id": np.array([(0, 4), (1, 5), (2, 4), (3, 4)], np.int64)},
     )
     result = measured(capture, BY_KEY, flows=flows, dissected=dissected)
     assert result.value_ns.tolist() == [2 * MS]

@@ -16,8 +16,10 @@ from rig.plan.model import Plan
 from rig.protocol import token_v1, token_v2
 from rig.protocol.token_v2 import ANSWER, ERROR, FLAG_FIRST, FLAG_LAST, REQUEST, SENTINEL, Header
 from rig.timing.evidence import Evidence
+from rig.timing.flows import Packets
 from rig.timing.judge import judge
 from rig.timing.limits import LimitSpec
+from rig.timing.metrics.measurement import Sent
 from rig.timing.table import PROTO_ARP, PROTO_UDP, FlowKey, FrameTable, InterfaceInfo, ReaderFinding
 from rig.timing.verdict import PointResult
 
@@ -230,6 +232,14 @@ def run(
         e_ns,
         "emulated",
     )
+
+
+def sent_of(packets: Mapping[str, Packets], counts: Mapping[str, int]) -> dict[str, Sent]:
+    """What the senders of whole flows counted over the measured window."""
+    return {
+        name: Sent.exactly(count, int(np.count_nonzero(packets[name].measured & packets[name].stream.first_copy)))
+        for name, count in counts.items()
+    }
 
 
 RESPONSE_TIME = {"response_time": {"request": "requests", "response": "answers"}}

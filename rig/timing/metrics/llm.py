@@ -1,8 +1,9 @@
 """TTFT, ITL and TPOT, the figures of streamed inference, on the wire or on the Jetson, never mixed.
 
-`wire`, at the capture point, by the number of tokens that each datagram carries: TTFT from the request to the first
-datagram of its answer with a token in it (empty ones are passed over); ITL from datagram to datagram of one answer,
-shared evenly by the tokens of the later one; TPOT = (last datagram - first) / (N - 1), N all tokens of the answer.
+`wire`, at the capture point, by the number of tokens that each datagram carries; those without one are passed over.
+TTFT from the request to the first datagram of its answer; ITL from datagram to datagram of one answer, shared evenly by
+the tokens of the later one; TPOT = (last datagram - first) / (N - 1), N all tokens of an answer that is there from its
+`first` flag to its `last`.
 `jetson`, by the runner's own stamps of the decoding that precedes a request: TTFT from the beginning of the request's
 work (pre-processing included) to the first token; ITL from token to token; TPOT = (last - first) / (N - 1).
 Mode `request` and `stream`: both. Mode `push`: ITL and TPOT on the wire.
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from rig.errors import PlanError
 from rig.plan.metrics import Itl, ResponseTime, Tpot, Ttft
 from rig.timing.flows import Packets
+from rig.timing.metrics.answers import answers
 from rig.timing.metrics.measurement import Decoding, Measurement, Scene, durations, present
 from rig.timing.metrics.response_time import response_time
 
@@ -43,14 +45,17 @@ def itl(metric: Itl, scene: Scene) -> Measurement:
         inner = np.flatnonzero(np.diff(owner) == 0)
         value = decoding.token_ns[inner + 1] - decoding.token_ns[inner]
         return _of_jetson("itl", value, owner[inner], scene.packets[metric.of], scene)
-    packets = _with_tokens(scene.packets[metric.of])
-    position, group = _by_answer(packets)
-    inner = np.flatnonzero(np.diff(group) == 0)
+    packets = scene.packets[metric.of]
+    carried = _tokens_in(packets)
+    position, answer = answers(packets)
+    filled = carried[position] > 0
+    position, answer = position[filled], answer[filled]
+    inner = np.flatnonzero(np.diff(answer) == 0)
     before, after = position[inner], position[inner + 1]
     order = np.argsort(after, kind="stable")
     before, after = before[order], after[order]
     gap = packets.time_ns[after] - packets.time_ns[before]
-    tokens = _tokens_in(packets)[after].astype(np.int64)
+    tokens = carried[after].astype(np.int64)
     measured = durations(
         "itl", -(-gap // tokens), packets.number[after], packets.number[before], packets.time_ns[after], "datagrams"
     )
@@ -66,32 +71,41 @@ def tpot(metric: Tpot, scene: Scene) -> Measurement:
         first, last = decoding.token_ns[decoding.begin[some]], decoding.token_ns[decoding.begin[some + 1] - 1]
         measured = _of_jetson("tpot", _per(last - first, count[some] - 1), some, scene.packets[metric.of], scene)
         return replace(measured, counts={**measured.counts, **present({"of one token": int((count == 1).sum())})})
-    packets = _with_tokens(scene.packets[metric.of])
-    position, group = _by_answer(packets)
-    heads = np.flatnonzero(np.diff(group, prepend=group[:1] - 1)) if len(group) else np.empty(0, np.int64)
-    ends = np.append(heads[1:], len(group))[: len(heads)] - 1
-    tokens = _tokens_in(packets)[position]
-    total = np.add.reduceat(tokens, heads, dtype=np.int64) if len(heads) else np.empty(0, np.int64)
+    packets = scene.packets[metric.of]
+    carried = _tokens_in(packets)
+    position, answer = answers(packets)
+    heads = np.flatnonzero(np.diff(answer, prepend=0))
     assert packets.tokens is not None
-    whole = np.logical_or.reduceat(packets.tokens.last[position], heads) if len(heads) else np.empty(0, np.bool_)
-    spread = ends > heads
-    kept = whole & spread
-    first, last = position[heads[kept]], position[ends[kept]]
-    value = _per(packets.time_ns[last] - packets.time_ns[first], total[kept] - 1)
+    begun, ended = (_any(flag[position], heads) for flag in (packets.tokens.first, packets.tokens.last))
+    filled = np.flatnonzero(carried[position] > 0)
+    # Where the datagrams of each answer begin among those with tokens, and behind the last answer.
+    begin = np.searchsorted(filled, np.append(heads, len(position)))
+    count = np.diff(begin)
+    total = np.diff(np.concatenate(([0], np.cumsum(carried[position[filled]], dtype=np.int64)))[begin])
+    whole = begun & ended
+    kept = np.flatnonzero(whole & (count > 1))
+    first, last = position[filled[begin[kept]]], position[filled[begin[kept + 1] - 1]]
     return durations(
         "tpot",
-        value,
+        _per(packets.time_ns[last] - packets.time_ns[first], total[kept] - 1),
         packets.number[last],
         packets.number[first],
         packets.time_ns[last],
         "answers",
         counts=present(
             {
-                "answers without their last datagram": int(np.count_nonzero(~whole)),
-                "answers of one datagram": int(np.count_nonzero(whole & ~spread)),
+                "answers without their first datagram": int(np.count_nonzero(~begun)),
+                "answers without their last datagram": int(np.count_nonzero(~ended)),
+                "answers without tokens": int(np.count_nonzero(whole & (count == 0))),
+                "answers of one datagram": int(np.count_nonzero(whole & (count == 1))),
             }
         ),
     )
+
+
+def _any(flag: NDArray[np.bool_], heads: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether the flag is set anywhere in each group; `heads`: where the groups begin."""
+    return np.logical_or.reduceat(flag, heads) if len(heads) else np.empty(0, np.bool_)
 
 
 def _per(span_ns: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -122,17 +136,6 @@ def _with_tokens(packets: Packets) -> Packets:
         measured=packets.measured[filled],
         tokens=packets.tokens.take(filled),
     )
-
-
-def _by_answer(packets: Packets) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of first copies in the window, answer by answer in order of capture, and a number for each answer."""
-    position = np.flatnonzero(packets.measured & packets.stream.first_copy)
-    assert packets.tokens is not None
-    group = (packets.stream.space[position] << 32) | packets.tokens.request_id[position]
-    if (np.diff(group) < 0).any():
-        order = np.argsort(group, kind="stable")
-        position, group = position[order], group[order]
-    return position, group
 
 
 def _decoding(scene: Scene) -> Decoding:

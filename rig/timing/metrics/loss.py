@@ -3,18 +3,25 @@
 `answered_by`: a request of the measured window is lost when its complete answer (the datagram with the `last` flag
 and as many tokens as the request asked for) is not captured within the time-out. Denominator: requests sent.
 Without it: packets that their sender counted between the sentinels and that the capture point did not see.
-Denominator: that counter. Without a counter nothing proves that 0 were lost; holes in the sequence still prove loss.
+Denominator: that counter. Without a counter nothing proves that 0 were lost; holes in the sequence of token-v2 still
+prove loss. A flow that holds only some of what its sender counts or numbers is charged with nothing that is missing: it
+may be missing from the rest.
 Mode `request`: either form. Mode `push`: the board's counter of pushes only, nothing is asked.
 Copies count once, so a copy never hides a loss. A corrupt datagram is a lost one (RFC 7680 section 2.6).
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from rig.plan.metrics import Loss
+from rig.protocol import token_v2
 from rig.timing.flows import Packets
 from rig.timing.metrics.measurement import INFINITE_NS, Measurement, Scene, present
+
+_COUNTED: Final = "packets counted by the sender"
 
 
 def loss(metric: Loss, scene: Scene) -> Measurement:
@@ -38,10 +45,15 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
         time = np.concatenate((time, never.time_ns[shown]))
 
     seen = len(found.request)
-    unseen = max(0, scene.sent.get(metric.of, seen) - seen - never_left)
+    sent = scene.sent.get(metric.of)
+    unseen = 0 if sent is None else max(0, sent.count - sent.seen - never_left)
     notes = []
     if unseen:
         notes.append(f"{unseen} requests that their sender counted were not seen at the capture point")
+    if found.repeated:
+        notes.append(
+            f"{found.repeated} requests have the key of an answered one before them: which of them was lost is open"
+        )
     total = int(lost.sum()) + never_left
     value = np.full(len(number), INFINITE_NS)
     return Measurement(
@@ -52,7 +64,7 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
         number=number,
         reference=np.zeros(len(number), np.uint32),
         time_ns=time,
-        denominator=seen + never_left + unseen,
+        denominator=seen + found.repeated + never_left + unseen,
         of="requests sent",
         counts=present(
             {
@@ -63,8 +75,8 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
                 "requests not seen": unseen,
             }
         ),
-        least=total - int(undecided.sum()),
-        most=total + unseen,
+        least=total - int((undecided | found.elsewhere).sum()),
+        most=total + unseen + found.repeated,
         notes=tuple(notes),
         unprovable=found.unprovable,
     )
@@ -73,25 +85,35 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
 def _uncounted(metric: Loss, scene: Scene) -> Measurement:
     packets = scene.packets[metric.of]
     never = scene.never_left.get(metric.of)
-    since_ns = scene.sent_from_ns.get(metric.of)
-    counted = packets.measured if since_ns is None else packets.time_ns >= since_ns
-    seen, holes = _distinct_and_holes(packets, counted)
+    seen, holes = _distinct_and_holes(packets)
     sent = scene.sent.get(metric.of)
     notes = []
     least: int
     most: int | None
+    denominator, of = seen + holes, "packets seen or missing"
     if sent is None:
         least, most = holes, None
         notes.append(
             f"no counter of the sender of `{packets.name}` is known; {holes} holes in its sequence are all that is sure"
         )
-    elif sent < seen:
+    elif sent.most is None:
         least, most = 0, None
+        denominator, of = sent.count, _COUNTED
         notes.append(
-            f"the sender of `{packets.name}` counted {sent} packets but {seen} were seen: they do not reconcile"
+            f"the sender of `{packets.name}` counted {sent.count} packets but {sent.seen} were seen, which no hole "
+            "in the sequence explains: they do not reconcile"
         )
+    elif sent.whole:
+        least, most = sent.least, sent.most
+        seen, denominator, of = sent.seen, sent.count, _COUNTED
     else:
-        least = most = sent - seen
+        least, most = 0, sent.most
+        denominator = seen + most
+        if most:
+            notes.append(
+                f"{most} of {sent.count} packets that the sender of `{packets.name}` counted were not seen; this flow "
+                "is not all that it counted, so they may be missing from another"
+            )
     none = np.empty(0, np.int64)
     number = np.empty(0, np.uint32) if never is None else never.number
     return Measurement(
@@ -102,8 +124,8 @@ def _uncounted(metric: Loss, scene: Scene) -> Measurement:
         number=number,
         reference=np.zeros(len(number), np.uint32),
         time_ns=none if never is None else never.time_ns,
-        denominator=sent if sent is not None else seen,
-        of="packets counted by the sender" if sent is not None else "packets seen",
+        denominator=denominator,
+        of=of,
         counts=present({"lost": least, "seen": seen, "holes in the sequence": holes}),
         least=least,
         most=most,
@@ -111,22 +133,40 @@ def _uncounted(metric: Loss, scene: Scene) -> Measurement:
     )
 
 
-def _distinct_and_holes(packets: Packets, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[int, int]:
-    """Packets without their copies, and sequence numbers missing between the first and the last of each space."""
+def _distinct_and_holes(packets: Packets) -> tuple[int, int]:
+    """Packets of the window without their copies, and the sequence numbers missing from the first to the last of each
+    sender's boot: those that no datagram in the capture has, whatever it is and whenever it came.
+
+    0 where a hole proves nothing: token-v1 repeats the number of the request, and numbers of a sender that also sends
+    other packets than these may be theirs.
+    """
     if packets.tokens is None:
-        return int(np.count_nonzero(counted)), 0
-    stream = packets.stream
-    chosen = np.flatnonzero(counted & stream.first_copy)
-    if not len(chosen):
-        return 0, 0
-    space = stream.space[chosen]
-    spaces = int(space.max()) + 1
-    low, high = np.full(spaces, INFINITE_NS), np.full(spaces, -1)
-    np.minimum.at(low, space, stream.extended[chosen])
-    np.maximum.at(high, space, stream.extended[chosen])
-    used = np.bincount(space, minlength=spaces) > 0
-    span = int((high[used] - low[used] + 1).sum())
-    numbers = len(chosen)
-    if packets.tokens.sequence_bits == 16:  # the datagrams of one answer share a number
-        numbers = len(np.unique(np.stack((space, stream.extended[chosen])), axis=1).T)
-    return len(chosen), max(0, span - numbers - sum(packets.set_aside.values()))
+        return int(np.count_nonzero(packets.measured)), 0
+    stream, beside = packets.stream, packets.beside
+    chosen = (packets.measured & stream.first_copy)[stream.order]
+    order = stream.order[chosen]
+    if beside is None or packets.filtered or not len(order):
+        return len(order), 0
+    heads = np.flatnonzero(np.diff(stream.space[order], prepend=-1))
+    low = np.minimum.reduceat(stream.extended[order], heads)
+    high = np.maximum.reduceat(stream.extended[order], heads)
+
+    # Spaces are numbered in the order of their sender and boot.
+    named, sender = (
+        (packets.table.ends.source[packets.table.flow[tokens.row]] << 32) | tokens.boot_id
+        for tokens in (packets.tokens.take(order[heads]), beside)
+    )
+    index = np.minimum(np.searchsorted(named, sender), len(named) - 1)
+    beyond_low = (beside.sequence - low[index]) & 0xFFFF_FFFF
+    among = (named[index] == sender) & (beyond_low <= (high - low)[index])
+    if not np.isin(beside.type[among], (token_v2.SENTINEL, token_v2.ERROR)).all():
+        return len(order), 0
+
+    lowest = np.full(int(stream.space.max()) + 1, INFINITE_NS)
+    highest = np.full(len(lowest), -INFINITE_NS)
+    lowest[stream.space[order[heads]]], highest[stream.space[order[heads]]] = low, high
+    known = stream.first_copy & (stream.extended >= lowest[stream.space]) & (stream.extended <= highest[stream.space])
+    others = len(np.unique(np.stack((index[among], beyond_low[among])), axis=1).T)
+    aside = sum(count for reason, count in packets.set_aside.items() if reason != "error reply")
+    span = int((high - low + 1).sum())
+    return len(order), max(0, span - int(np.count_nonzero(known)) - others - aside)

@@ -21,7 +21,6 @@ from rig.timing.metrics.queueing import pair
 from rig.timing.segments import messages, repeats
 from rig.timing.tokens import Tokens
 
-_NONE = np.iinfo(np.int64).max
 _REPEATS = "TCP segments without new data"
 
 
@@ -31,20 +30,30 @@ class Matching:
 
     request i8: positions in the request flow. response i8: position in the response flow of the datagram that decides
     (the first, or the one with the `last` flag), -1 where none came in time. complete b: all asked tokens came.
-    late b: the deciding datagram came, but after the time-out. ambiguous b: matched by order where a loss or a stray
-    response leaves open whose response it is. Beside losses alone the true delay is at most the one found; beside
-    strays (`strays`) nothing is sure. owner i8, by key only: per response the position of the request that it belongs
-    to, however late, -1 for none.
+    too_late i8: position of the deciding datagram where it came after the time-out, else -1. ambiguous b: matched by
+    order where a loss or a stray response leaves open whose response it is. Beside losses alone the true delay is at
+    most the one found; beside strays (`strays`) nothing is sure. elsewhere b: matched by order and without a response,
+    but it may be a request outside of the window that was lost instead. repeated: by key, requests beside those in
+    `request` that may have been answered in their place, or lost. owner i8, by key only: per response the
+    position of the request that it belongs to, however late, -1 for none.
     """
 
     request: NDArray[np.int64]
     response: NDArray[np.int64]
     complete: NDArray[np.bool_]
-    late: NDArray[np.bool_]
+    too_late: NDArray[np.int64]
     ambiguous: NDArray[np.bool_]
+    elsewhere: NDArray[np.bool_]
     counts: dict[str, int]
     strays: bool = False
+    repeated: int = 0
     owner: NDArray[np.int64] | None = None
+
+    @property
+    def late(self) -> NDArray[np.bool_]:
+        """The deciding datagram came, but after the time-out."""
+        late: NDArray[np.bool_] = self.too_late >= 0
+        return late
 
     @property
     def unprovable(self) -> str:
@@ -111,7 +120,8 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
 
     first = earliest(owner, in_time & decides, count)
     after = fresh & (delay > timeout_ns)
-    late = (first < 0) & (earliest(owner, after & decides if answered.sequence_bits > 16 else after, count) >= 0)
+    too_late = earliest(owner, after & decides if answered.sequence_bits > 16 else after, count)
+    too_late[first >= 0] = -1
     last = first if to == "last" else earliest(owner, in_time & ends_answer, count)
     counted = in_time & _of_the_same_answer(responses, owner, last)
     came = np.bincount(owner[counted], weights=answered.tokens[counted], minlength=count).astype(np.int64)
@@ -127,7 +137,7 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
         "repeated requests": np.count_nonzero(requests.measured & requests.stream.first_copy) - measured.sum(),
         "duplicate responses": np.count_nonzero(mine & ~responses.stream.first_copy),
         "repeated answers": int(np.maximum(ends - 1, 0).sum()),
-        "late responses": np.count_nonzero(late & measured),
+        "late responses": np.count_nonzero((too_late >= 0) & measured),
         "incomplete answers": np.count_nonzero((last >= 0) & ~complete & measured),
         "responses before their request": np.count_nonzero(negative & measured),
         "responses without a request": np.count_nonzero((owner < 0) & responses.measured),
@@ -136,8 +146,9 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
         request=instance[measured],
         response=first[measured],
         complete=complete[measured],
-        late=late[measured],
+        too_late=too_late[measured],
         ambiguous=np.zeros(int(measured.sum()), np.bool_),
+        elsewhere=np.zeros(int(measured.sum()), np.bool_),
         counts={name: int(value) for name, value in counts.items()},
     )
 
@@ -145,8 +156,9 @@ def _by_id(requests: Packets, responses: Packets, to: Literal["first", "last"], 
 def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
     """Equal keys of one conversation belong together; a key may come again (a wrap, a later exchange).
 
-    A request whose key's last packet was a request too, less than the time-out ago, repeats it: the first counts. A
-    response belongs to the latest request of its key that is not after it.
+    A response belongs to the earliest request of its key that it is in time for and that is not answered by another;
+    where it is late for all, to the latest. Requests after that one and before the response repeat it: one of them may
+    be what was answered, so whether any of them was lost, nobody knows (`repeated`).
     """
     asked, asked_again = _fresh_keys(requests)
     answered, answered_again = _fresh_keys(responses)
@@ -164,38 +176,39 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
 
     begins = np.ones(len(key), np.bool_)
     begins[1:] = (key[1:] != key[:-1]) | (talk[1:] != talk[:-1])
-    follows = np.zeros(len(key), np.bool_)
-    follows[1:] = ~begins[1:] & ~is_response[:-1] & (time[1:] - time[:-1] < timeout_ns)
-    repeat = ~is_response & follows
     index = np.arange(len(key))
+    group = np.cumsum(begins)
+    coming = np.minimum.accumulate(np.where(is_response, index, len(key))[::-1])[::-1]
+    answer = np.minimum(coming, len(key) - 1)
+    in_reach = ~is_response & (coming < len(key)) & (group[answer] == group) & (time[answer] - time <= timeout_ns)
+    repeat = in_reach.copy()
+    repeat[:1] = False
+    repeat[1:] &= in_reach[:-1] & ~begins[1:]
     key_begin = np.maximum.accumulate(np.where(begins, index, 0))
     owner = np.maximum.accumulate(np.where(~is_response & ~repeat, index, -1))
     owned = is_response & (owner >= key_begin)
     delay = time - time[owner]
     in_time = owned & (delay <= timeout_ns)
 
-    first = np.full(len(key), _NONE)
-    np.minimum.at(first, owner[in_time], index[in_time])
     instance = np.flatnonzero(~is_response & ~repeat)
     instance = instance[np.argsort(position[instance], kind="stable")]
     instance = instance[requests.measured[position[instance]]]
-    found = first[instance]
-    response = np.where(found == _NONE, -1, position[np.minimum(found, max(0, len(key) - 1))] if len(key) else -1)
-    too_late = np.zeros(len(key), np.bool_)
-    too_late[owner[owned & ~in_time]] = True
-    late = (response < 0) & too_late[instance]
+    response, too_late = (
+        np.where(found >= 0, position[found] if len(key) else -1, -1)
+        for found in (earliest(owner, some, len(key))[instance] for some in (in_time, owned & ~in_time))
+    )
+    too_late[response >= 0] = -1
     mine = np.zeros(len(key), np.bool_)
     mine[instance] = True
+    repeated = np.count_nonzero(requests.measured[position[repeat]])
     owned_by = np.full(len(responses), -1)
     owned_by[position[owned]] = position[owner[owned]]
     counts = {
         "requests without a key": np.count_nonzero(requests.measured)
-        - np.count_nonzero(requests.measured[requests.keys.position]),
-        "repeated requests": np.count_nonzero(repeat & requests.measured[np.where(is_response, 0, position)])
-        if count
-        else 0,
+        - np.count_nonzero(requests.measured[np.unique(requests.keys.position)]),
+        "repeated requests": repeated,
         "duplicate responses": np.count_nonzero(in_time & mine[owner]) - np.count_nonzero(response >= 0),
-        "late responses": np.count_nonzero(late),
+        "late responses": np.count_nonzero(too_late >= 0),
         "responses without a request": np.count_nonzero(
             is_response & ~owned & responses.measured[np.where(is_response, position, 0)]
         )
@@ -207,9 +220,11 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
         request=position[instance],
         response=response,
         complete=response >= 0,
-        late=late,
+        too_late=too_late,
         ambiguous=np.zeros(len(instance), np.bool_),
+        elsewhere=np.zeros(len(instance), np.bool_),
         counts={name: int(value) for name, value in counts.items()},
+        repeated=int(repeated),
         owner=owned_by,
     )
 
@@ -240,7 +255,7 @@ def _instances(requests: Packets) -> NDArray[np.int64]:
     position = np.flatnonzero(stream.first_copy)
     if tokens.sequence_bits == 16:
         return position  # the id is the sequence, and it may come again after a wrap
-    key = (stream.space[position] << 32) | tokens.request_id[position]
+    key = (stream.towards[position] << 32) | tokens.request_id[position]
     if len(key) and (np.diff(key) > 0).all():
         return position
     return np.sort(position[np.unique(key, return_index=True)[1]])
@@ -262,37 +277,97 @@ def _of_the_same_answer(responses: Packets, owner: NDArray[np.int64], last: NDAr
 
 
 def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"], timeout_ns: int) -> Matching:
-    """The oldest request of a conversation that is still open owns its next response."""
+    """The oldest request of a conversation that is still open owns its next response.
+
+    Requests outside of the window wait in the same queues, so all take part; those of the window are reported.
+    """
     said, replied = messages(requests), messages(responses)
-    asking, answering = np.flatnonzero(requests.measured & said), np.flatnonzero(replied)
+    asking, answering = np.flatnonzero(said), np.flatnonzero(replied)
     if requests.tokens is not None:
         asking = asking[requests.stream.first_copy[asking]]
     if responses.tokens is not None:
-        flag = responses.tokens.last if to == "last" else responses.tokens.first
-        answering = answering[(responses.stream.first_copy & flag)[answering]]
-    if len(asking):
-        answering = answering[responses.time_ns[answering] >= requests.time_ns[asking[0]]]
-
+        answering = _answers(responses, responses.tokens, answering, to)
     asked_in, answered_in = _conversations(requests, responses)
-    pairs = pair(
-        requests.time_ns[asking],
-        responses.time_ns[answering],
-        asked_in[asking],
-        answered_in[answering],
-        timeout_ns,
-    )
-    response = np.where(pairs.response >= 0, answering[pairs.response] if len(answering) else -1, -1)
+    asked_in, answered_in = asked_in[asking], answered_in[answering]
+    asked_ns, answered_ns = requests.time_ns[asking], responses.time_ns[answering]
+    pairs = pair(asked_ns, answered_ns, asked_in, answered_in, timeout_ns)
+
+    mine = requests.measured[asking]
+    response, elsewhere = pairs.response, np.zeros(len(asking), np.bool_)
+    if (response < 0).any() and not mine.all():
+        alone, others = (
+            pair(asked_ns[some], answered_ns, asked_in[some], answered_in, timeout_ns).response >= 0
+            for some in (mine, ~mine)
+        )
+        response, elsewhere = _at_the_edges(response, mine, alone, others, asked_in)
+    response = np.where(response >= 0, answering[response] if len(answering) else -1, -1)[mine]
+    beside_strays = np.isin(asked_in, answered_in[pairs.stray])
     return Matching(
-        request=asking,
+        request=asking[mine],
         response=response,
         complete=response >= 0,
-        late=np.zeros(len(asking), np.bool_),
-        ambiguous=pairs.ambiguous,
+        too_late=np.full(len(response), -1),
+        ambiguous=pairs.ambiguous[mine],
+        elsewhere=elsewhere[mine],
         counts={
-            "responses without a request": int(np.count_nonzero(pairs.stray)),
+            "responses without a request": int(np.count_nonzero(pairs.stray & responses.measured[answering])),
+            "lost, unless one outside of the window is": int(np.count_nonzero(elsewhere)),
             _REPEATS: int(
                 np.count_nonzero(requests.measured & ~said) + np.count_nonzero(responses.measured & ~replied)
             ),
         },
-        strays=pairs.strays,
+        strays=bool((pairs.ambiguous & beside_strays & mine).any()),
     )
+
+
+def _answers(
+    responses: Packets, tokens: Tokens, position: NDArray[np.int64], to: Literal["first", "last"]
+) -> NDArray[np.int64]:
+    """One datagram of each answer: by its flag, in token-v1 the first or last that was captured with its number."""
+    stream = responses.stream
+    position = position[stream.first_copy[position]]
+    if tokens.sequence_bits > 16:
+        return position[(tokens.last if to == "last" else tokens.first)[position]]
+    space, number = stream.space[position], stream.extended[position]
+    order = np.lexsort((number, space))  # stable: in order of capture within each answer
+    differs = (np.diff(space[order]) != 0) | (np.diff(number[order]) != 0)
+    edge = np.append(differs, True) if to == "last" else np.append(True, differs)
+    return np.sort(position[order[edge[: len(order)]]])
+
+
+def _at_the_edges(
+    response: NDArray[np.int64],
+    mine: NDArray[np.bool_],
+    alone: NDArray[np.bool_],
+    others: NDArray[np.bool_],
+    asked_in: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """(response, with as many of the window's requests lost as can be; elsewhere: of those, what may be answered).
+
+    A queue shows how many requests were lost, not which. At the edges of the window the lost one may be a request in
+    it or outside. The window's can be answered as often as they would be if nothing else had been asked (`alone`), and
+    must be as often as the answers are too many for the `others`.
+    """
+    count = int(asked_in.max()) + 1
+
+    def each(chosen: NDArray[np.bool_], among: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.bincount(among[chosen], minlength=count)
+
+    answered = response >= 0
+    found = each(answered & mine, asked_in)
+    most = each(alone, asked_in[mine])
+    least = each(answered, asked_in) - each(others, asked_in[~mine])
+    elsewhere = _first_of_each(asked_in, ~answered & mine, most - found)
+    perhaps = _first_of_each(asked_in[::-1], (answered & mine)[::-1], found - least)[::-1]
+    return np.where(perhaps, -1, response), elsewhere | perhaps
+
+
+def _first_of_each(number: NDArray[np.int64], chosen: NDArray[np.bool_], quota: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The first of the chosen of each number, as many as its quota."""
+    index = np.flatnonzero(chosen)
+    index = index[np.argsort(number[index], kind="stable")]
+    of = number[index]
+    rank = np.arange(len(of)) - np.searchsorted(of, of)
+    first = np.zeros(len(number), np.bool_)
+    first[index[rank < quota[of]]] = True
+    return first

@@ -18,6 +18,27 @@ NO_FLOOR_NS: Final = int(np.iinfo(np.int64).min)
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What the sender of a flow counted between the sentinels, against all that the capture holds of it.
+
+    count: by the sender. seen: packets that it counted and the capture shows, in whatever flow. least, most: bounds on
+    those that it does not show; most is None where counter and capture do not fit together. whole: the flow has all of
+    those that are seen, so what is missing is missing from it; else it may be missing from another flow.
+    """
+
+    count: int
+    seen: int
+    least: int
+    most: int | None
+    whole: bool = True
+
+    @classmethod
+    def exactly(cls, count: int, seen: int, whole: bool = True) -> Sent:
+        """Where it is known of each packet seen whether the sender counted it."""
+        return cls(count, seen, max(0, count - seen), count - seen if count >= seen else None, whole)
+
+
+@dataclass(frozen=True)
 class NeverLeft:
     """Requests that their sender handed to its stack and that never left, because nobody answered ARP.
 
@@ -48,16 +69,15 @@ class Scene:
     """Everything that metrics look at.
 
     packets: the plan's flows by name. timeout_ns: Tmax, after which a response is lost. end_ns: capture time of the
-    last frame. sent: flow → what its sender counted itself, where that is known. sent_from_ns: flow → capture time
-    from which that counter counts. never_left: flow → see NeverLeft. window_ns: the measured window, None where a
-    sentinel was not seen. e_ns: uncertainty of a difference of capture times. decoding: the Jetson's events, if known.
+    last frame. sent: flow → what its sender counted itself, where that is known. never_left: flow → see NeverLeft.
+    window_ns: the measured window, None where a sentinel was not seen. e_ns: uncertainty of a difference of capture
+    times. decoding: the Jetson's events, if known.
     """
 
     packets: Mapping[str, Packets]
     timeout_ns: int
     end_ns: int
-    sent: Mapping[str, int] = field(default_factory=dict)
-    sent_from_ns: Mapping[str, int] = field(default_factory=dict)
+    sent: Mapping[str, Sent] = field(default_factory=dict)
     never_left: Mapping[str, NeverLeft] = field(default_factory=dict)
     window_ns: tuple[int | None, int | None] = (None, None)
     e_ns: int = 0

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,20 +24,29 @@ from rig.timing.clock import Alignment, align
 from rig.timing.flows import Packets
 from rig.timing.metrics.matching import Matching
 from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS, Measurement, Scene, durations, present
+from rig.timing.metrics.stamps import Stamps
 from rig.timing.tokens import Tokens
 
 _GAIN = 1 / 16
 """Noise reduction of the jitter estimator (RFC 3550 section 6.4.1)."""
+_LONGEST: Final = (1 << 62) - 1
+"""ns: a longer delay, as of a capture time gone wrong, is held here, so that differences of delays fit into 64 bits."""
+_MOST_LOST: Final = 10_000_000
+"""Lost packets that become samples. A counter that tells of more has gone wrong, or so has the run."""
+_TOLD = 5
+"""Boots of the board whose clocks are described."""
 
 
 @dataclass(frozen=True)
 class _Stamped:
-    """Positions, in order of capture, of packets with a send stamp; delay_ns: capture time less stamp, offset in it."""
+    """Positions, in order of capture, of packets with a send stamp; delay_ns: capture time less stamp, offset in it.
+    missing: counts of packets without such a stamp. unprovable: what stamps that no clock can show leave open."""
 
     packets: Packets
     position: NDArray[np.int64]
     delay_ns: NDArray[np.int64]
-    unstamped: int
+    missing: dict[str, int]
+    unprovable: str
 
     @cached_property
     def space(self) -> NDArray[np.int64]:
@@ -44,7 +54,7 @@ class _Stamped:
 
     def boots(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """(number of the sender's sequence space, indices into `position`)."""
-        yield from _by_space(self.packets, self.space)
+        yield from _by_space(self.space)
 
 
 def one_way_delay(metric: OneWayDelay, scene: Scene) -> Measurement:
@@ -68,17 +78,25 @@ def one_way_delay(metric: OneWayDelay, scene: Scene) -> Measurement:
     stamped = _stamped(packets)
     value = stamped.delay_ns + _theta(clocks, stamped.space, packets.time_ns[stamped.position])
     number, time = packets.number[stamped.position], packets.time_ns[stamped.position]
-    since_ns = scene.sent_from_ns.get(metric.of)
-    counted = packets.measured if since_ns is None else packets.time_ns >= since_ns
-    seen = int(np.count_nonzero(packets.stream.first_copy & counted))
-    lost = max(0, scene.sent.get(metric.of, seen) - seen)
-    value = np.concatenate((value, np.full(lost, INFINITE_NS)))
-    number = np.concatenate((number, np.zeros(lost, np.uint32)))
-    time = np.concatenate((time, np.full(lost, scene.end_ns)))
-    counts = present({"lost": lost, "without a stamp": stamped.unstamped})
-    return durations(
+    sent = scene.sent.get(metric.of)
+    lost = 0 if sent is None else max(0, sent.count - sent.seen)
+    infinite = min(lost, _MOST_LOST)
+    value = np.concatenate((value, np.full(infinite, INFINITE_NS)))
+    number = np.concatenate((number, np.zeros(infinite, np.uint32)))
+    time = np.concatenate((time, np.full(infinite, scene.end_ns)))
+    more["unprovable"] = stamped.unprovable
+    if sent is not None and sent.most is None:
+        more["unprovable"] = "what was sent and what was seen do not reconcile, so packets may be lost"
+    if lost > infinite:
+        more["unprovable"] = f"{lost} packets that their sender counted were not seen, more than can be judged"
+    counts = {**present({"lost": lost}), **stamped.missing}
+    measured = durations(
         "one_way_delay", value, number, np.zeros(len(value), np.uint32), time, "packets", counts=counts, **more
     )
+    if sent is None or (sent.whole and sent.least == lost):
+        return measured
+    # What is missing may have been of another flow.
+    return replace(measured, floor_ns=np.where(value == INFINITE_NS, NO_FLOOR_NS, value))
 
 
 def ipdv(metric: Ipdv, scene: Scene) -> Measurement:
@@ -100,7 +118,8 @@ def ipdv(metric: Ipdv, scene: Scene) -> Measurement:
         packets.number[position[follows - 1]],
         packets.time_ns[position[follows]],
         "pairs of packets",
-        counts=present({"without their predecessor": alone, "without a stamp": stamped.unstamped}),
+        counts={**present({"without their predecessor": alone}), **stamped.missing},
+        unprovable=stamped.unprovable,
     )
 
 
@@ -138,10 +157,10 @@ def pdv(metric: Pdv, scene: Scene) -> Measurement:
         least,
         packets.time_ns[stamped.position],
         "packets",
-        counts=present({"without a stamp": stamped.unstamped}),
+        counts=stamped.missing,
         notes=notes,
         error_ns=error,
-        unprovable=unprovable,
+        unprovable=unprovable or stamped.unprovable,
     )
 
 
@@ -161,19 +180,17 @@ def jitter(metric: Jitter, scene: Scene) -> Measurement:
         before,
         packets.time_ns[stamped.position],
         "packets",
-        counts=present({"without a stamp": stamped.unstamped}),
+        counts=stamped.missing,
+        unprovable=stamped.unprovable,
     )
 
 
 def _smoothed(step: NDArray[np.float64], block: int = 256) -> NDArray[np.float64]:
     """The first-order filter y += (x - y) / 16, a block at a time as one matrix product, the last value carried on."""
-    decay = 1 - _GAIN
     padded = np.zeros(-(-len(step) // block) * block)
     padded[: len(step)] = step
-    lag = np.arange(block)[:, None] - np.arange(block)[None, :]
-    weight = np.where(lag >= 0, _GAIN * decay ** np.maximum(lag, 0), 0.0)
+    weight, fading = _filter(block)
     result = padded.reshape(-1, block) @ weight.T
-    fading = decay ** np.arange(1, block + 1)
     carried = 0.0
     starts = np.empty(len(result))
     for index, last in enumerate(result[:, -1].tolist()):
@@ -183,24 +200,36 @@ def _smoothed(step: NDArray[np.float64], block: int = 256) -> NDArray[np.float64
     return smoothed
 
 
-def _by_space(packets: Packets, space: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+@cache
+def _filter(block: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(the filter as a matrix over one block, what is left of the value before the block at each of its places)."""
+    decay = 1 - _GAIN
+    lag = np.arange(block)[:, None] - np.arange(block)[None, :]
+    weight: NDArray[np.float64] = np.where(lag >= 0, _GAIN * decay ** np.maximum(lag, 0), 0.0)
+    return weight, decay ** np.arange(1, block + 1, dtype=np.float64)
+
+
+def _by_space(space: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """(number, indices) of each sequence space that occurs in `space`."""
-    if packets.stream.single:
-        if len(space):
-            yield 0, np.arange(len(space))
+    if not len(space):
         return
-    for one in np.unique(space).tolist():
-        yield one, np.flatnonzero(space == one)
+    if (space == space[0]).all():
+        yield int(space[0]), np.arange(len(space))
+        return
+    order = np.argsort(space, kind="stable")
+    heads = np.flatnonzero(np.diff(space[order], prepend=-1))
+    yield from zip(space[order[heads]].tolist(), np.split(order, heads[1:]), strict=True)
 
 
 def _stamped(packets: Packets) -> _Stamped:
     tokens = _tokens(packets)
     chosen = np.flatnonzero(packets.measured & packets.stream.first_copy)
-    stamp = tokens.t_send_ns[chosen].astype(np.int64)
-    known = stamp != 0
-    if not known.all():
-        chosen, stamp = chosen[known], stamp[known]
-    return _Stamped(packets, chosen, packets.time_ns[chosen] - stamp, int(np.count_nonzero(~known)))
+    stamps = Stamps.of(tokens.t_send_ns[chosen])
+    (stamp,) = stamps.columns
+    if not stamps.sound.all():
+        chosen, stamp = chosen[stamps.sound], stamp[stamps.sound]
+    delay = np.clip(packets.time_ns[chosen] - stamp, -_LONGEST, _LONGEST)
+    return _Stamped(packets, chosen, delay, stamps.missing, stamps.unprovable)
 
 
 def _tokens(packets: Packets) -> Tokens:
@@ -217,12 +246,11 @@ def _clocks(requests: Packets, answers: Packets, found: Matching, e_ns: int) -> 
     tokens = _tokens(answers)
     answered = found.response >= 0
     asked, back = found.request[answered], found.response[answered]
-    received, sent = tokens.t_rx_ns[back].astype(np.int64), tokens.t_send_ns[back].astype(np.int64)
-    known = (received != 0) & (sent != 0)
-    asked, back, received, sent = asked[known], back[known], received[known], sent[known]
+    stamps = Stamps.of(tokens.t_rx_ns[back], tokens.t_send_ns[back])
+    asked, back, received, sent = (column[stamps.sound] for column in (asked, back, *stamps.columns))
     space = answers.stream.space[back]
     clocks: dict[int, Alignment | None] = {}
-    for one, mine in _by_space(answers, space):
+    for one, mine in _by_space(space):
         out, home = requests.time_ns[asked[mine]], answers.time_ns[back[mine]]
         round_trip = int(((home - out) - (sent[mine] - received[mine])).min())
         clocks[one] = align(out, received[mine], sent[mine], home, round_trip, e_ns)
@@ -235,8 +263,8 @@ def _theta(
     if len(clocks) == 1 and (only := next(iter(clocks.values()))) is not None and (space == next(iter(clocks))).all():
         return only.theta_ns(at_ns)
     theta = np.zeros(len(at_ns), np.int64)
-    for one, clock in clocks.items():
-        mine = space == one
+    for one, mine in _by_space(space):
+        clock = clocks.get(one)
         if clock is not None:
             theta[mine] = clock.theta_ns(at_ns[mine])
     return theta
@@ -245,12 +273,15 @@ def _theta(
 def _about(clocks: dict[int, Alignment | None]) -> tuple[str, ...]:
     from rig.plan.units import format_ns
 
-    return tuple(
+    aligned = [clock for clock in clocks.values() if clock is not None]
+    notes = [
         f"board clock aligned with the capture's: drift {clock.drift * 1e6:+.3f} ppm, "
         f"error {format_ns(clock.error_ns)} (smallest round trip less turnaround: {format_ns(clock.round_trip_ns)})"
-        for clock in clocks.values()
-        if clock is not None
-    )
+        for clock in aligned[:_TOLD]
+    ]
+    if len(aligned) > _TOLD:
+        notes.append(f"the board's clocks of {len(aligned) - _TOLD} more boots were aligned as well")
+    return tuple(notes)
 
 
 def _towards_board(
@@ -267,8 +298,8 @@ def _towards_board(
     floor = np.full(len(asked_ns), NO_FLOOR_NS)
     answered = np.flatnonzero(found.response >= 0)
     back = found.response[answered]
-    received = tokens.t_rx_ns[back].astype(np.int64)
-    answered, back, received = answered[received != 0], back[received != 0], received[received != 0]
+    stamps = Stamps.of(tokens.t_rx_ns[back])
+    answered, back, received = (column[stamps.sound] for column in (answered, back, *stamps.columns))
     theta = _theta(clocks, answers.stream.space[back], asked_ns[answered])
     value[answered] = received - theta - asked_ns[answered]
     floor[answered] = value[answered]

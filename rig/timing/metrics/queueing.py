@@ -14,15 +14,14 @@ class Pairs:
     """What was paired. response i8, one per request: index of its response, -1 for none.
 
     owner i8, one per response: index of its request; of a stray the request of its conversation that came before, if
-    any. stray b, one per response: no request was open. ambiguous b, one per request: it was open at the same time as
-    others, in a period in which one was lost or a response was left. strays: a stray is among what made them so.
+    any. stray b, one per response: no request was open. ambiguous b, one per request: another pairing of as many may
+    give it another response or none, because one was lost or a response was left.
     """
 
     response: NDArray[np.int64]
     owner: NDArray[np.int64]
     stray: NDArray[np.bool_]
     ambiguous: NDArray[np.bool_]
-    strays: bool
 
 
 def pair(
@@ -48,7 +47,6 @@ def pair(
 
     response, owner = np.full(len(asked_ns), -1), np.full(len(answered_ns), -1)
     ambiguous, stray = np.zeros(len(asked_ns), np.bool_), np.zeros(len(answered_ns), np.bool_)
-    strays = False
     smooth = np.diff(ask_begin) == np.diff(answer_begin)
     one, other = asks[smooth[asked_in[asks]]], answers[smooth[answered_in[answers]]]
     delay = answered_ns[other] - asked_ns[one]
@@ -70,13 +68,11 @@ def pair(
         left = np.ones(len(theirs), np.bool_)
         left[index[~lost]] = False
         stray[theirs] = left
-        if len(mine) > 1:
-            closed_ns = asked_ns[mine] + timeout_ns
-            closed_ns[~lost] = answered_ns[theirs[index[~lost]]]
-            unclear = _unclear(asked_ns[mine], closed_ns, lost, head[left])
-            ambiguous[mine] = unclear
-            strays |= bool(left.any()) and bool(unclear.any())
-    return Pairs(response, owner, stray, ambiguous, strays)
+        closed_ns = asked_ns[mine] + timeout_ns
+        closed_ns[~lost] = answered_ns[theirs[index[~lost]]]
+        ambiguous[mine] = _unclear(asked_ns[mine], closed_ns, lost, head[left])
+        ambiguous[mine[head[_movable(asked_ns[mine], answered_ns[theirs], head, left, timeout_ns)]]] = True
+    return Pairs(response, owner, stray, ambiguous)
 
 
 def _sorted(number: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -120,3 +116,23 @@ def _unclear(
     doubtful[period[strays[strays >= 0]]] = True
     confused: NDArray[np.bool_] = (doubtful & (size > 1))[period]
     return confused
+
+
+def _movable(
+    asked_ns: NDArray[np.int64],
+    answered_ns: NDArray[np.int64],
+    head: NDArray[np.int64],
+    left: NDArray[np.bool_],
+    timeout_ns: int,
+) -> NDArray[np.bool_]:
+    """Responses of one conversation that may be strays in place of one that is left, however much later.
+
+    Each response from there on then belongs to the request before, up to the one left: all these delays must be
+    possible. head: per response the index of its request.
+    """
+    linked = np.zeros(len(answered_ns), np.bool_)
+    linked[:-1] = ~left[:-1] & (answered_ns[1:] - asked_ns[np.maximum(head[:-1], 0)] <= timeout_ns)
+    index = np.arange(len(answered_ns))
+    ends = np.minimum.accumulate(np.where(linked, len(index), index)[::-1])[::-1]
+    movable: NDArray[np.bool_] = ~left & left[ends]
+    return movable

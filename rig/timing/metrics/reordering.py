@@ -1,7 +1,8 @@
 """Reordering: packets that arrive after a later one of their sender (RFC 4737 section 3.3, type-P-reordered).
 
 A packet is reordered when its sequence number is smaller than NextExp, the highest so far plus one; NextExp stays.
-First copies only. Sequence spaces are per sender and boot, wraps are undone (section 6).
+First copies only. Compared are packets of one sender's boot to one receiver, as those to others may go another way;
+wraps are undone (section 6).
 Ratio: reordered over packets received (section 4.1.3). Each event has its extent (section 4.2: packets back to the
 earliest one that should have come later, which is `reference`) and its late time (section 4.3: the time since then).
 With `n` only n-reordered packets count (section 5.3): all of the n packets before should have come later. With n = 3
@@ -29,11 +30,16 @@ def reordering(metric: Reordering, scene: Scene) -> Measurement:
             hint="add `protocol: token-v2` to the flow",
         )
     stream = packets.stream
-    order = stream.order[(stream.first_copy & packets.measured)[stream.order]]
-    extended, space = stream.extended[order], stream.space[order]
-    # Spaces follow each other; shifting each above the one before makes one running maximum serve all.
-    if len(order) and space[0] != space[-1]:
-        heads = np.flatnonzero(np.diff(space, prepend=-1))
+    order = np.flatnonzero(stream.first_copy & packets.measured)
+    towards = stream.towards[order]
+    several = bool((towards != towards[:1]).any())
+    if several:
+        in_turn = np.argsort(towards, kind="stable")
+        order, towards = order[in_turn], towards[in_turn]
+    extended = stream.extended[order]
+    # Receivers follow each other; shifting each above the one before makes one running maximum serve all.
+    if several:
+        heads = np.flatnonzero(np.diff(towards, prepend=-1))
         low = np.minimum.reduceat(extended, heads)
         high = np.maximum.reduceat(extended, heads)
         shift = np.concatenate(([0], np.cumsum(high - low + 1)[:-1])) - low

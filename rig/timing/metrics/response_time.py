@@ -3,8 +3,9 @@
 Starts at the capture time of the request datagram (its last fragment when it was fragmented); stops at the capture
 time of the first datagram of the answer (`to: first`) or of the one with the `last` flag (`to: last`).
 Mode `request`: requests by the Jetson, answers by the board. Mode `push`: undefined, nothing is asked.
-A response later than the time-out, or none, is an infinite delay. Of copies the first counts. A response that was
-captured before its request gives a negative delay, which is reported as it is.
+A response later than the time-out, or none, is an infinite delay; of a late one the floor is the delay that was
+captured, for a stepped clock can make it late. Of copies the first counts. A response that was captured before its
+request gives a negative delay, which is reported as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
     undecided = ~answered & ~found.late & (asked_ns > scene.end_ns - scene.timeout_ns)
     floor = value.copy()
     floor[undecided] = scene.end_ns - asked_ns[undecided]
-    floor[found.ambiguous & answered] = NO_FLOOR_NS
+    floor[found.late] = responses.time_ns[found.too_late[found.late]] - asked_ns[found.late]
+    floor[(found.ambiguous & answered) | found.elsewhere] = NO_FLOOR_NS
 
     number = requests.number[found.request].copy()
     number[answered] = responses.number[found.response[answered]]

@@ -17,6 +17,7 @@ from rig.errors import PlanError
 from rig.plan.metrics import Turnaround
 from rig.protocol import token_v2
 from rig.timing.metrics.measurement import Measurement, Scene, durations, present
+from rig.timing.metrics.stamps import Stamps
 
 _STAMPS: Final = {
     "whole": ("t_rx_ns", "t_send_ns"),
@@ -45,11 +46,13 @@ def turnaround(metric: Turnaround, scene: Scene) -> Measurement:
         right = (space[shown] == space[position]) & (sequence[shown] == sequence[position] - 1) & (shown < position)
         number = np.where(right, packets.number[shown], np.uint32(0))
         reference = packets.number[position]
+        counts, unprovable = present({"without a stamp": int(np.count_nonzero(~known))}), ""
     else:
         position = np.flatnonzero(fresh & tokens.first) if metric.stage != "send" else np.flatnonzero(fresh)
-        begin, end = (getattr(tokens, name)[position].astype(np.int64) for name in _STAMPS[metric.stage])
-        known = (begin != 0) & (end != 0)
-        value = end - begin
+        stamps = Stamps.of(*(getattr(tokens, name)[position] for name in _STAMPS[metric.stage]))
+        begin, end = stamps.columns
+        known, value = stamps.sound, end - begin
+        counts, unprovable = stamps.missing, stamps.unprovable
         number = packets.number[position]
         reference = np.zeros(len(position), np.uint32)
     return durations(
@@ -59,6 +62,7 @@ def turnaround(metric: Turnaround, scene: Scene) -> Measurement:
         reference[known],
         packets.time_ns[position[known]],
         "answers" if metric.stage in ("whole", "inference") else "datagrams",
-        counts=present({"without a stamp": int(np.count_nonzero(~known))}),
+        counts=counts,
+        unprovable=unprovable,
         far_clock=True,
     )

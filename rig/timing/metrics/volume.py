@@ -6,12 +6,18 @@ counted on both sides of doubt: `floor` leaves it out, `ceiling` takes it in. Th
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Final
 
-from rig.plan.metrics import Burst, Throughput
+import numpy as np
+from numpy.typing import NDArray
+
+from rig.plan.metrics import MOST_INTERVALS, Burst, Throughput
+from rig.plan.units import format_ns
 from rig.timing.metrics.measurement import Measurement, Scene
 
 _S = 1_000_000_000
+_FASTEST: Final = float(1 << 62)
+"""bit/s; what stamps that are all the same would make faster is held here."""
 
 
 def burst(metric: Burst, scene: Scene) -> Measurement:
@@ -44,7 +50,7 @@ def throughput(metric: Throughput, scene: Scene) -> Measurement:
     """One sample per full interval in bit/s, shown by its first and last packet.
 
     Without `per` the interval runs from start to end sentinel; where one was not seen, from the first packet (which
-    then only opens it) or to the last.
+    then only opens it) or to the last. A window without beginning or end has no intervals.
     """
     packets = scene.packets[metric.of]
     position = np.flatnonzero(packets.measured)
@@ -52,17 +58,14 @@ def throughput(metric: Throughput, scene: Scene) -> Measurement:
     table = packets.table
     octets = (table.payload_len if metric.layer == "payload" else table.wire_len)[packets.row[position]]
     passed = np.concatenate(([0], np.cumsum(octets, dtype=np.int64))) * 8
-    begin = scene.window_ns[0] if scene.window_ns[0] is not None else int(time[0]) + 1 if len(time) else 0
-    end = scene.window_ns[1] if scene.window_ns[1] is not None else int(time[-1]) + 1 if len(time) else 0
-    length = metric.per if metric.per is not None else max(0, end - begin)
-    edges = begin + np.arange((end - begin) // length + 1 if length > 0 else 1) * length
+    edges, length, notes = _intervals(scene.window_ns, time, metric.per)
     e_ns = scene.e_ns
 
-    def rate(inwards_ns: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def rate(inwards_ns: int) -> NDArray[np.int64]:
         low = np.searchsorted(time, edges[:-1] + inwards_ns, "left")
         high = np.searchsorted(time, edges[1:] - inwards_ns, "left")
         bits = passed[np.maximum(high, low)] - passed[low]
-        exact: np.ndarray[tuple[int], np.dtype[np.int64]] = np.rint(bits * (_S / max(1, length))).astype(np.int64)
+        exact: NDArray[np.int64] = np.rint(np.minimum(bits * (_S / length), _FASTEST)).astype(np.int64)
         return exact
 
     low = np.searchsorted(time, edges[:-1], "left")
@@ -80,4 +83,24 @@ def throughput(metric: Throughput, scene: Scene) -> Measurement:
         time_ns=edges[:-1],
         denominator=len(edges) - 1,
         of="intervals",
+        notes=notes,
     )
+
+
+def _intervals(
+    window_ns: tuple[int | None, int | None], time: NDArray[np.int64], per: int | None
+) -> tuple[NDArray[np.int64], int, tuple[str, ...]]:
+    """(the edges of the intervals, their length, why there are none)."""
+    begin, end = window_ns
+    if len(time):
+        begin = int(time[0]) + 1 if begin is None else begin
+        end = int(time[-1]) + 1 if end is None else end
+    none = np.zeros(1, np.int64)
+    if begin is None or end is None:
+        return none, 1, ("a sentinel is missing and no packet is there in its place: the window has no length",)
+    length = per if per is not None else max(1, end - begin)
+    count = (end - begin) // length
+    if count > MOST_INTERVALS:
+        many = f"{format_ns(end - begin)} hold {count} intervals of {format_ns(length)}"
+        return none, 1, (f"{many}; at most {MOST_INTERVALS} are judged",)
+    return begin + np.arange(count + 1) * length, length, ()
