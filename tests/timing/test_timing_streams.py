@@ -155,6 +155,13 @@ def test_throughput_per_interval_counts_full_intervals_from_the_start_sentinel()
     assert frame.value_ns.tolist() == [4 * 98 * 8 * 10]
 
 
+def test_only_the_first_packet_opens_a_window_without_start_sentinel() -> None:
+    capture = answers_at(0, 0, 0, 10 * MS)
+    result = measured(capture, {"throughput": {"of": "answers"}})
+    assert result.value_ns.tolist() == [3 * 56 * 8 * 100]
+    assert (result.reference.tolist(), result.number.tolist()) == ([2], [4])
+
+
 @pytest.mark.parametrize(
     ("bound", "drops", "expected"),
     [

@@ -55,10 +55,13 @@ def throughput(metric: Throughput, scene: Scene) -> Measurement:
     packets = scene.packets[metric.of]
     position = np.flatnonzero(packets.measured)
     time = packets.time_ns[position]
+    edges, length, notes = _intervals(scene.window_ns, time, metric.per)
+    if scene.window_ns[0] is None:
+        # Others may have the stamp of the packet that opens the window.
+        position, time = position[1:], np.maximum(time[1:], edges[0])
     table = packets.table
     octets = (table.payload_len if metric.layer == "payload" else table.wire_len)[packets.row[position]]
     passed = np.concatenate(([0], np.cumsum(octets, dtype=np.int64))) * 8
-    edges, length, notes = _intervals(scene.window_ns, time, metric.per)
     e_ns = scene.e_ns
 
     def rate(inwards_ns: int) -> NDArray[np.int64]:
