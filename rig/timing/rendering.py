@@ -39,6 +39,9 @@ def _lines(result: CheckResult) -> Iterator[str]:
     if result.violations:
         yield ""
         yield from _table(result.violations)
+        beyond = max(limit.beyond for limit in result.limits)
+        if beyond > len(result.violations):
+            yield f"  the worst {len(result.violations)} of {beyond}; `rig triage` lists more"
         yield ""
         yield f"  show them: {result.display_filter}"
 

@@ -460,6 +460,13 @@ def test_rendered_check_begins_with_the_verdict_and_shows_rule_n_and_packets() -
     assert max(map(len, text.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(("lost", "more"), [(5, ""), (9, "the worst 5 of 9; `rig triage` lists more")])
+def test_how_many_violations_are_left_out_is_said(lost: int, more: str) -> None:
+    text = render_check(run(faulty(lost=lost), ALL, NO_RECEIPTS).check("loss"))
+    assert more in text
+    assert ("lists more" in text) == bool(more)
+
+
 def test_rendered_check_names_the_evidence_that_voids_it() -> None:
     text = render_check(run(healthy(300), ALL, replace(SOUND, drops={"isb": 7})).check("time"))
     assert text.startswith("INCONCLUSIVE time: the capture lost frames (isb 7)")

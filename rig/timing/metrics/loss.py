@@ -52,7 +52,7 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
         notes.append(f"{unseen} requests that their sender counted were not seen at the capture point")
     if found.repeated:
         notes.append(
-            f"{found.repeated} requests have the key of an answered one before them: which of them was lost is open"
+            f"{found.repeated} requests repeat the key of an answered one, so whether any of them was lost stays open"
         )
     total = int(lost.sum()) + never_left
     value = np.full(len(number), INFINITE_NS)
