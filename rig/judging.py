@@ -20,6 +20,7 @@ from rig.recorded import (
     bench_addresses,
     evidence_of,
     jetson_decoding,
+    reading,
     recorded_e_ns,
     runner_report,
     unfinished,
@@ -94,8 +95,8 @@ def judge_record(
         plan_file = load_plan_bytes((directory / "plan.yaml").read_bytes(), Path(info.plan_file))
     point = plan_file.point(info.point)
     bench = info.bench
-    e_ns, profile = recorded_e_ns(bench), str(bench["profile"])
-    ended = unfinished(info)
+    with reading():
+        e_ns, profile, ended = recorded_e_ns(bench), str(bench["profile"]), unfinished(info)
     if ended is not None:
         verdict, reason, seen, hint = ended
         checks = [(name, metric_name(check)) for name, check in point.plan.checks.items()]
@@ -103,9 +104,13 @@ def judge_record(
         return result, point
     from rig.timing.judge import judge
 
-    addresses, evidence = bench_addresses(bench), evidence_of(info, runner_report(directory))
+    with reading():
+        addresses, evidence = bench_addresses(bench), evidence_of(info, runner_report(directory))
+        decoding = jetson_decoding(directory, point)
     capture = capture or Capture(directory / "capture.pcapng")
-    table, evidence = with_directions(capture.table, info, addresses["board"], evidence)
+    table = capture.table
+    with reading():
+        table, evidence = with_directions(table, info, addresses["board"], evidence)
     result = judge(
         table,
         point.plan,
@@ -115,7 +120,7 @@ def judge_record(
         e_ns,
         profile,
         point=point.name,
-        decoding=jetson_decoding(directory, point),
+        decoding=decoding,
         dissected=capture.dissected(point),
     )
     return result, point

@@ -45,8 +45,9 @@ def write_atomic(path: Path, content: bytes) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise no_room(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)  # still there after an error, and after an interrupt
 
 
 def no_room(path: Path, error: OSError) -> InternalError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rig.errors import InternalError, RigError
 from rig.plan.load import Point
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
     from rig.jetson.report import RunnerReport
     from rig.timing.metrics.measurement import Decoding
     from rig.timing.table import FrameTable
+
+
+DAMAGED: Final = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+"""What taking data apart may raise that is not as it was written."""
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """For what looks at a record's data, and at nothing else: InternalError where that is damaged."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise InternalError(f"a part of the record is missing or damaged: {error!r}") from error
 
 
 def bench_addresses(bench: Mapping[str, Any]) -> dict[str, str]:
@@ -38,14 +52,14 @@ def evidence_of(info: RunInfo, report: RunnerReport | None) -> Evidence:
     for interface in interfaces:
         name = interface["name"]
         # Both count the same frames: the larger of the two is what is missing.
-        known = [interface[key] for key in ("dropped", "file_dropped") if interface[key] is not None]
+        known = [int(interface[key]) for key in ("dropped", "file_dropped") if interface[key] is not None]
         drops[name] = max(known, default=0)
         if not known:
             recording.append(f"nobody counted what the capture lost on {name}")
         if interface["dropped_nic"]:
-            nic[name] = interface["dropped_nic"]
+            nic[name] = int(interface["dropped_nic"])
         for counter, grown in interface["counters"].items():
-            nic[f"{name} {counter}"] = grown
+            nic[f"{name} {counter}"] = int(grown)
     degraded = list(report.throttled) if report else []
     if report and report.fallback:
         degraded.append(f"the engine fell back to {report.provider}")
@@ -144,8 +158,8 @@ def _ledger(info: RunInfo, report: RunnerReport | None) -> Ledger:
         return Ledger()
     push = report.spec.get("mode") == "push"
     return Ledger(
-        requests_sent=None if push else report.count("requests_sent"),
-        answers_received=report.count("answers_unique"),
+        requests_sent=None if push else int(report.count("requests_sent")),
+        answers_received=int(report.count("answers_unique")),
     )
 
 

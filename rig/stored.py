@@ -14,20 +14,12 @@ from rig.history.prune import pruned_on
 from rig.judging import metric_name
 from rig.plan.load import PlanFile, Point, load_plan_bytes
 from rig.record import VERDICTS, load_run
+from rig.recorded import DAMAGED
 from rig.timing.evidence import Finding
 from rig.timing.verdict import SCHEMA, CheckResult, PointResult, Verdict, unjudged
 
-UNREADABLE: Final = (
-    RigError,
-    OSError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ValueError,
-    ArithmeticError,
-    RecursionError,
-)
-"""What reading a record that lacks parts, or holds damaged ones, may raise."""
+UNREADABLE: Final = (RigError, OSError)
+"""What judging a record that lacks parts, or holds damaged ones, may raise."""
 
 
 def why_not_judged(directory: Path, error: Exception) -> str:
@@ -37,7 +29,7 @@ def why_not_judged(directory: Path, error: Exception) -> str:
         return f"its capture was pruned on {day}" if day else "the record holds no capture.pcapng"
     if isinstance(error, RigError):
         return error.what
-    return f"a part of the record is missing or damaged: {error!r}"
+    return f"a part of the record cannot be read: {error}"
 
 
 def stored_result(directory: Path) -> PointResult | None:
@@ -56,7 +48,7 @@ def stored_result(directory: Path) -> PointResult | None:
             tuple(_check(check) for check in found["checks"]),
             tuple(_finding(finding) for finding in found["findings"]),
         )
-    except UNREADABLE:
+    except (OSError, *DAMAGED):
         return None
 
 

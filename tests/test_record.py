@@ -162,6 +162,19 @@ def test_a_write_that_fails_leaves_the_old_file_and_says_where(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: int) -> None:
+        raise KeyboardInterrupt
+
+    write_atomic(tmp_path / "telemetry.jsonl", b"old")
+    monkeypatch.setattr("rig.record.os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(tmp_path / "telemetry.jsonl", b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"telemetry.jsonl": b"old"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

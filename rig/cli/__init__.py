@@ -20,6 +20,7 @@ from rig.cli.output import Output
 from rig.cli.parser import make_parser
 from rig.errors import BenchError, PlanError, RigError, UsageError
 from rig.interrupts import ENDINGS, interrupt
+from rig.terminal import printable
 
 __all__ = ["exit_code", "main"]
 
@@ -44,14 +45,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def _tell(error: RigError) -> None:
+    """What was seen may be a board's or a foreign record's text."""
+    print(*map(printable, str(error).splitlines()), sep="\n", file=sys.stderr)
+
+
 def _carry_out(arguments: argparse.Namespace) -> int:
     try:
         return int(arguments.command(arguments))
     except (UsageError, PlanError) as error:
-        print(error, file=sys.stderr)
+        _tell(error)
         return USAGE
     except RigError as error:
-        print(error, file=sys.stderr)
+        _tell(error)
         # A bench file with faults is wrong; a bench that is busy, or not as its file says, is an error of the bench.
         return USAGE if isinstance(error, BenchError) and error.faults else ERROR
     except KeyboardInterrupt:

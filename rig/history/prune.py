@@ -75,7 +75,8 @@ def chosen(
     day_ms = 86_400_000
     over = [one for one in found if not one.running or now_ms - one.seen_ms > day_ms * KILLED_DAYS]
     gone = [one for one in over if now_ms - one.seen_ms > day_ms * (failing_days if one.keep else days)]
-    left = sorted((one for one in over if one not in gone), key=lambda one: (one.keep, one.seen_ms))
+    old = {one.run for one in gone}
+    left = sorted((one for one in over if one.run not in old), key=lambda one: (one.keep, one.seen_ms))
     total = sum(one.size for one in left)
     while max_bytes is not None and total > max_bytes and left:
         total -= left[0].size

@@ -89,7 +89,7 @@ def github_annotations(morning: Morning) -> Iterator[str]:
     for missing in morning.not_run:
         yield _annotation(
             "error" if missing.verdict == "FAIL" else "warning",
-            f"{missing.title} was not run",
+            f"{missing.title}: FAIL" if missing.verdict == "FAIL" else f"{missing.title} was not run",
             f"{missing.bench}: {missing.reason}",
             "",
         )

@@ -118,8 +118,7 @@ def _compare(
     as_ratio = comparison.ratio is not None
     steps = [_step(a.value, b.value, as_ratio) for a, b in zip(pairs.a, pairs.b, strict=True)]
     ends = [_ends(a, b, e_ns, as_ratio) for a, b in zip(pairs.a, pairs.b, strict=True)]
-    low, _ = bounds([least for least, _ in ends], confidence)
-    _, high = bounds([most for _, most in ends], confidence)
+    low, high = bounds([least for least, _ in ends], [most for _, most in ends], confidence)
     shown = _shown(middle(steps), as_ratio)
     around = "" if low is None or high is None else f" [{_shown(low, as_ratio)}, {_shown(high, as_ratio)}]"
     headline = f"{subject}: {shown}{around} over {n} {'pairs' if n > 1 else 'pair'} of runs"

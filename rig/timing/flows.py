@@ -128,8 +128,6 @@ class Stream:
     original: NDArray[np.int64]
     order: NDArray[np.int64]
     """Positions sorted by space, in order of arrival within each."""
-    single: bool = False
-    """There is one space."""
 
     @classmethod
     def of(cls, sender: NDArray[np.int64], pair: NDArray[np.int64], tokens: Tokens) -> Stream:
@@ -152,7 +150,7 @@ class Stream:
         original = np.empty(count, np.int64)
         if count:
             original[by_number] = by_number[np.maximum.accumulate(np.where(fresh, np.arange(count), 0))]
-        return cls(space, towards, extended, first_copy, original, order, single)
+        return cls(space, towards, extended, first_copy, original, order)
 
 
 def _numbered(value: NDArray[np.int64]) -> tuple[NDArray[np.int64], bool]:

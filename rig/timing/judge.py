@@ -22,7 +22,7 @@ from rig.timing.gate import gate
 from rig.timing.limit_judge import judge_limit
 from rig.timing.limits import ENOUGH, Doubt, LimitResult, LimitSpec, Setting
 from rig.timing.merged import merged_frames
-from rig.timing.metrics import measure, metric_of
+from rig.timing.metrics import asked_and_answering, measure, metric_of
 from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS, Decoding, Measurement, Scene
 from rig.timing.observed import Run, observe
 from rig.timing.statistics import figures, percentile_of, summarise
@@ -148,15 +148,14 @@ def _subject(name: str, check: Check, scene: Scene) -> Subject:
 
 def _in_both(model: Any, scene: Scene) -> tuple[str, str, int] | None:
     """The flows of a metric's requests and answers, and how many packets are in both; None where there are none."""
-    named = getattr(model, "request", None) or getattr(model, "of", None)
-    answers = getattr(model, "response", None) or getattr(model, "answered_by", None)
-    if named is None or answers is None:
+    requests, answers = asked_and_answering(model) or (None, None)
+    if requests is None or answers is None:
         return None
-    asked, said = scene.packets[named], scene.packets[answers]
+    asked, said = scene.packets[requests], scene.packets[answers]
     if not asked.senders & said.senders:
         return None
     both = np.isin(asked.row, said.row)
-    return (named, answers, int(both.sum())) if both.any() else None
+    return (requests, answers, int(both.sum())) if both.any() else None
 
 
 def _judge_check(

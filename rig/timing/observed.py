@@ -108,7 +108,11 @@ def _seen(
         return Seen(
             requests=max((int(np.count_nonzero(flow.measured)) for flow in by_source["jetson"]), default=0),
             answers=max(
-                (int(np.count_nonzero(flow.time_ns >= window.start_ns)) for flow in by_source["board"]), default=0
+                (
+                    int(np.count_nonzero((flow.time_ns >= window.start_ns) & _first_copies(flow)))
+                    for flow in by_source["board"]
+                ),
+                default=0,
             ),
             arp_unanswered=arp_unanswered,
         )
@@ -138,6 +142,10 @@ def _seen(
         board_boots=tuple(int(boot) for boot in boots),
         arp_unanswered=arp_unanswered,
     )
+
+
+def _first_copies(flow: Packets) -> NDArray[np.bool_]:
+    return np.ones(len(flow), np.bool_) if flow.tokens is None else flow.stream.first_copy
 
 
 def _repeated(asked: NDArray[np.int64], answered: NDArray[np.int64], number: NDArray[np.int64]) -> int:

@@ -15,20 +15,19 @@ from functools import cache
 from rig.plan.proof import pairs_needed
 
 
-def bounds(difference: Sequence[float], confidence: Fraction) -> tuple[float | None, float | None]:
-    """(lower, upper) one-sided bounds, each at `confidence`, of the median of the differences; None without proof.
+def bounds(least: Sequence[float], most: Sequence[float], confidence: Fraction) -> tuple[float | None, float | None]:
+    """(lower, upper) one-sided bounds, each at `confidence`, of the median of differences; None without proof.
 
-    Infinite differences are allowed. What nobody knows, as the mean of one that is infinite and one that is minus
-    infinite, is the lowest for the lower bound and the highest for the upper one.
+    least, most: what each difference can be; infinite ones are allowed. What nobody knows, as the mean of one that is
+    infinite and one that is minus infinite, is the lowest for the lower bound and the highest for the upper one.
     """
-    n = len(difference)
+    n = len(least)
     if n == 0 or n < pairs_needed(confidence):
         return None, None
-    averages = _averages(difference)
+    lowest = sorted(-math.inf if math.isnan(each) else each for each in _averages(least))
+    highest = sorted(math.inf if math.isnan(each) else each for each in _averages(most))
     skipped = _skipped(n, confidence)
-    lowest = sorted(-math.inf if math.isnan(each) else each for each in averages)
-    highest = sorted(math.inf if math.isnan(each) else each for each in averages)
-    return lowest[skipped], highest[len(averages) - 1 - skipped]
+    return lowest[skipped], highest[len(highest) - 1 - skipped]
 
 
 def middle(difference: Sequence[float]) -> float:

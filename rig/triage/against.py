@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rig.terminal import printable
 from rig.timing.binomial import quantile_interval, rank
 from rig.timing.metrics.measurement import INFINITE_NS
 from rig.triage.case import Case, samples_of
 from rig.triage.facts import facts_of
 from rig.triage.headline import figure
-from rig.triage.summary import printable
 
 CONFIDENCE: Final = Fraction(975, 1000)
 QUANTILES: Final = (("p50", Fraction(1, 2)), ("p90", Fraction(9, 10)), ("p99", Fraction(99, 100)))

@@ -261,7 +261,7 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
     from rig.jetson.report import report_of
     from rig.judging import Capture, judge_record
     from rig.record import load_run
-    from rig.recorded import bench_addresses, evidence_of, recorded_e_ns
+    from rig.recorded import DAMAGED, bench_addresses, evidence_of, recorded_e_ns
     from rig.stored import UNREADABLE, point_of, stored_result, unjudgeable, why_not_judged
     from rig.timing.table import FrameTable
 
@@ -277,7 +277,7 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
         unread.append(f"{log.damaged} lines of jetson.jsonl are no events of the runner")
     try:
         report = report_of(log.events) if log.events else None
-    except UNREADABLE as error:
+    except DAMAGED as error:
         report = None
         unread.append(f"jetson.jsonl lacks what a runner writes: {error!r}")
     lines = _part(directory / "board.log", lambda path: tuple(read_board_log(path)), unread) or ()
@@ -302,7 +302,7 @@ def case_of_record(directory: Path, plan_file: PlanFile | None = None) -> Case:
         e_ns = recorded_e_ns(info.bench)
         if not 0 <= e_ns < _LARGEST_E_NS:
             raise ValueError(f"an uncertainty of {e_ns} ns")
-    except UNREADABLE as error:
+    except DAMAGED as error:
         unread.append(f"run.json does not hold what a run writes: {error!r}")
         evidence, addresses, e_ns = Evidence(), {}, UNDECLARED_E_NS
     case = _case(directory, capture, table, addresses, e_ns, evidence, result, point, info, report, tuple(unread))

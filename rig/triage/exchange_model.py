@@ -17,8 +17,8 @@ LOST_NS: Final = int(np.iinfo(np.int64).max)
 class Asks:
     """Requests of the measured window in order of capture, first copies only.
 
-    row i8, number u4, time_ns i8: frame. id u4, sequence i8 (unwrapped by arrival). size u4: bytes on the wire.
-    sender u4: boot id of the sender. copies i8: further frames with the same sequence. wanted i8: tokens asked for.
+    row i8, number u4, time_ns i8: frame. id u4, sequence i8. size u4: bytes on the wire.
+    copies i8: further frames with the same sequence. wanted i8: tokens asked for.
     """
 
     row: NDArray[np.int64]
@@ -78,8 +78,8 @@ class Exchanges:
 
     stamped: the protocol carries the board's stamps. first, final i8 per ask: index of the earliest answer and of the
     one with the `last` flag (first copies), -1 where there is none. response_ns i8 per ask: to `final`, else LOST_NS.
-    there_ns i8 per ask, back_ns i8 per answer: see above, LOST_NS where a stamp is missing. sentinel_*: the same for
-    the start and end sentinels (row of the request, bytes, there).
+    there_ns i8 per ask, back_ns i8 per answer: see above, LOST_NS where a stamp is missing. sentinel_there: the
+    same for the start and end sentinels.
     """
 
     asks: Asks

@@ -129,7 +129,7 @@ def _joined(
     got = np.flatnonzero(final >= 0)
     response[got] = answers.time_ns[final[got]] - asks.time_ns[got]
 
-    sentinel, sentinel_there, probe_there, probe_back = _sentinels(table, tokens, to_board, window)
+    sentinel_there, probe_there, probe_back = _sentinels(table, tokens, to_board, window)
     there = np.full(len(asks), LOST_NS)
     some = np.flatnonzero(first >= 0)
     known = some[answers.t_rx_ns[first[some]] > 0]
@@ -157,7 +157,7 @@ def _joined(
         back_ns=back,
         baseline=baseline,
         push=push,
-        sentinel_there=sentinel_there if sentinel else np.empty((0, 2), np.int64),
+        sentinel_there=sentinel_there,
         board=board,
         jetson=jetson,
     )
@@ -165,7 +165,7 @@ def _joined(
 
 def _sentinels(
     table: FrameTable, tokens: Tokens, to_board: NDArray[np.bool_], window: Window
-) -> tuple[bool, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Answered sentinels: (bytes, there) of start and end; there and back of the probes before the load.
 
     A probe whose boot differs from the load's belongs to another clock and is left out.
@@ -174,8 +174,7 @@ def _sentinels(
     at = np.flatnonzero(tokens.type == token_v2.SENTINEL)
     boots = tokens.boot_id[np.flatnonzero(tokens.type == token_v2.ANSWER)]
     if not len(at):
-        return False, *empty
-    asked = {(int(tokens.request_id[i]), n): i for n, i in enumerate(at) if to_board[i]}
+        return empty
     rows, probe_there, probe_back = [], [], []
     waiting: dict[int, int] = {}
     for i in at:
@@ -196,7 +195,6 @@ def _sentinels(
         else:
             rows.append((int(table.wire_len[tokens.row[mine]]), there))
     return (
-        bool(asked),
         np.array(rows, np.int64).reshape(-1, 2),
         np.array(probe_there, np.int64),
         np.array(probe_back, np.int64),
@@ -238,7 +236,9 @@ def _answers(table: FrameTable, tokens: Tokens, at: NDArray[np.int64], asks: Ask
     _, first_seen, inverse = np.unique(key, return_index=True, return_inverse=True)
     original = first_seen[inverse]
     time_ns = table.time_ns[row]
-    asked_in, answered_in = conversations(table.flows, table.flow[asks.row], table.flow[row])
+    asked_in, answered_in = conversations(
+        [key._replace(vlans=()) for key in table.flows], table.flow[asks.row], table.flow[row]
+    )
     return Answers(
         row=row,
         number=table.number[row],
@@ -260,9 +260,10 @@ def _answers(table: FrameTable, tokens: Tokens, at: NDArray[np.int64], asks: Ask
 
 
 def _identity(table: FrameTable, tokens: Tokens, at: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number per datagram that only its copies share: sender's flow, boot and sequence."""
+    """A number per datagram that only its copies share: both ends, boot and sequence, whatever the VLAN tags."""
     boots = np.unique(tokens.boot_id[at], return_inverse=True)[1].astype(np.int64)
-    space = boots * len(table.flows) + table.flow[tokens.row[at]]
+    pair = table.ends.pair
+    space = boots * (int(pair.max(initial=0)) + 1) + pair[table.flow[tokens.row[at]]]
     identity: NDArray[np.int64] = (space << 32) | tokens.sequence[at]
     return identity
 

@@ -6,38 +6,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rig.errors import PlanError
-from rig.plan.metrics import Metric
 from rig.plan.model import Plan
 from rig.timing.flows import Packets, Selection
-from rig.timing.metrics import metric_of
+from rig.timing.metrics import asked_and_answering
 
 
 def asked_and_answered(plan: Plan) -> tuple[str, str | None] | None:
     """(flow of the requests, flow of their answers) of the first check that names them; None where nothing is asked."""
-    named = (_exchange(metric_of(check)[1]) for check in plan.checks.values())
+    named = (asked_and_answering(check.metric) for check in plan.checks.values())
     return next((flows for flows in named if flows is not None), None)
 
 
 def keyed_flows(selection: Selection, plan: Plan, board: str) -> tuple[Packets, Packets] | None:
     """(requests to the board, their answers) of the first check that matches such flows by key; None without one."""
     for check in plan.checks.values():
-        _, metric = metric_of(check)
-        named = _exchange(metric) if getattr(metric, "match", None) == "key" else None
+        named = asked_and_answering(check.metric) if getattr(check.metric, "match", None) == "key" else None
         if named is None or named[1] is None:
             continue
         try:
             requests, answers = (selection.packets(name, plan.flows[name]) for name in (named[0], named[1]))
         except PlanError:
             continue  # nobody could apply a display filter
-        if all(selection.table.flows[key].dst == board for key in np.unique(requests.sender)):
+        if all(selection.table.flows[key].dst == board for key in requests.senders):
             return requests, answers
     return None
-
-
-def _exchange(metric: Metric) -> tuple[str, str | None] | None:
-    answers = getattr(metric, "response", None) or getattr(metric, "answered_by", None)
-    requests = getattr(metric, "request", None) or (getattr(metric, "of", None) if answers else None)
-    return None if requests is None else (requests, answers)
 
 
 def planned_rows(selection: Selection, plan: Plan) -> NDArray[np.bool_] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from rig.terminal import printable
 from rig.triage.case import Case
 from rig.triage.diagnosis import BELIEVED, Cause, Clue, Diagnosis
 from rig.triage.headline import as_expected, badge, headlines, imposed, name_of
@@ -42,11 +43,6 @@ def summary_lines(case: Case, diagnosis: Diagnosis) -> Iterator[str]:
         yield from _wrap(f"next: {sentence}", "      ")
         if command:
             yield f"      {printable(command)}"
-
-
-def printable(text: str) -> str:
-    """Text for a terminal: logs, records and captures may hold escape sequences."""
-    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _verdict(case: Case) -> Iterator[str]:

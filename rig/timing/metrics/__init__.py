@@ -41,6 +41,13 @@ def metric_of(check: Check) -> tuple[str, Any]:
     return check.metric_name, check.metric
 
 
+def asked_and_answering(metric: Any) -> tuple[str, str | None] | None:
+    """(flow of a metric's requests, flow of their answers); None where it asks for nothing."""
+    answers = getattr(metric, "response", None) or getattr(metric, "answered_by", None)
+    requests = getattr(metric, "request", None) or (getattr(metric, "of", None) if answers else None)
+    return None if requests is None else (requests, answers)
+
+
 def measure(check: Check, scene: Scene) -> Measurement:
     """Run a check's metric over a scene; its first `skip_first` samples are left out and counted."""
     key, model = metric_of(check)

@@ -6,7 +6,7 @@ Without it: packets that their sender counted between the sentinels and that the
 Denominator: that counter. Without a counter nothing proves that 0 were lost; holes in the sequence of token-v2 still
 prove loss. A flow that holds only some of what its sender counts or numbers is charged with nothing that is missing: it
 may be missing from the rest.
-Mode `request`: either form. Mode `push`: the board's counter of pushes only, nothing is asked.
+Mode `request`: either form. Mode `push`: the second form only, nothing is asked.
 Copies count once, so a copy never hides a loss. A corrupt datagram is a lost one (RFC 7680 section 2.6).
 """
 
@@ -40,9 +40,8 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
     number = requests.number[found.request[lost]]
     time = asked_ns[lost]
     if never is not None and never_left:
-        shown = np.minimum(np.arange(never_left), len(never.number) - 1)
-        number = np.concatenate((number, never.number[shown]))
-        time = np.concatenate((time, never.time_ns[shown]))
+        asking, asking_ns = never.shown()
+        number, time = np.concatenate((number, asking)), np.concatenate((time, asking_ns))
 
     seen = len(found.request)
     sent = scene.sent.get(metric.of)
@@ -111,8 +110,8 @@ def _uncounted(metric: Loss, scene: Scene) -> Measurement:
         denominator = seen + most
         if most:
             notes.append(
-                f"{most} of {sent.count} packets that the sender of `{packets.name}` counted were not seen; this flow "
-                "is not all that it counted, so they may be missing from another"
+                f"the sender of `{packets.name}` counted {sent.count} packets, of which the capture lacks {most}; it "
+                "also counts packets of other flows, so they may be missing there"
             )
     none = np.empty(0, np.int64)
     number = np.empty(0, np.uint32) if never is None else never.number

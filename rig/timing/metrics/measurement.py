@@ -15,6 +15,8 @@ from rig.timing.metrics.matching import Matchings
 INFINITE_NS: Final = int(np.iinfo(np.int64).max)
 """The delay of what never came (RFC 2681 section 2.4: undefined, informally infinite)."""
 NO_FLOOR_NS: Final = int(np.iinfo(np.int64).min)
+MOST_LOST: Final = 10_000_000
+"""Lost packets that become samples. A counter that tells of more has gone wrong, or so has the run."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class Sent:
     whole: bool = True
 
     @classmethod
-    def exactly(cls, count: int, seen: int, whole: bool = True) -> Sent:
+    def exactly(cls, count: int, seen: int) -> Sent:
         """Where it is known of each packet seen whether the sender counted it."""
-        return cls(count, seen, max(0, count - seen), count - seen if count >= seen else None, whole)
+        return cls(count, seen, max(0, count - seen), count - seen if count >= seen else None)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class NeverLeft:
     count: int
     number: NDArray[np.uint32]
     time_ns: NDArray[np.int64]
+
+    def shown(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """(number, time) of a who-has frame for each of them, for `MOST_LOST` at most."""
+        index = np.minimum(np.arange(min(self.count, MOST_LOST)), len(self.number) - 1)
+        return self.number[index], self.time_ns[index]
 
 
 @dataclass(frozen=True)

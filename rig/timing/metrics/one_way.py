@@ -23,7 +23,7 @@ from rig.plan.metrics import Ipdv, Jitter, OneWayDelay, Pdv
 from rig.timing.clock import Alignment, align
 from rig.timing.flows import Packets
 from rig.timing.metrics.matching import Matching
-from rig.timing.metrics.measurement import INFINITE_NS, NO_FLOOR_NS, Measurement, Scene, durations, present
+from rig.timing.metrics.measurement import INFINITE_NS, MOST_LOST, NO_FLOOR_NS, Measurement, Scene, durations, present
 from rig.timing.metrics.stamps import Stamps
 from rig.timing.tokens import Tokens
 
@@ -31,8 +31,6 @@ _GAIN = 1 / 16
 """Noise reduction of the jitter estimator (RFC 3550 section 6.4.1)."""
 _LONGEST: Final = (1 << 62) - 1
 """ns: a longer delay, as of a capture time gone wrong, is held here, so that differences of delays fit into 64 bits."""
-_MOST_LOST: Final = 10_000_000
-"""Lost packets that become samples. A counter that tells of more has gone wrong, or so has the run."""
 _TOLD = 5
 """Boots of the board whose clocks are described."""
 
@@ -80,7 +78,7 @@ def one_way_delay(metric: OneWayDelay, scene: Scene) -> Measurement:
     number, time = packets.number[stamped.position], packets.time_ns[stamped.position]
     sent = scene.sent.get(metric.of)
     lost = 0 if sent is None else max(0, sent.count - sent.seen)
-    infinite = min(lost, _MOST_LOST)
+    infinite = min(lost, MOST_LOST)
     value = np.concatenate((value, np.full(infinite, INFINITE_NS)))
     number = np.concatenate((number, np.zeros(infinite, np.uint32)))
     time = np.concatenate((time, np.full(infinite, scene.end_ns)))

@@ -49,12 +49,12 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
         )
     never = scene.never_left.get(metric.request)
     if never is not None and never.count:
-        shown = np.minimum(np.arange(never.count), len(never.number) - 1)
-        value = np.concatenate((value, np.full(never.count, INFINITE_NS)))
-        floor = np.concatenate((floor, np.full(never.count, INFINITE_NS)))
-        number = np.concatenate((number, never.number[shown]))
-        reference = np.concatenate((reference, np.zeros(never.count, np.uint32)))
-        time = np.concatenate((time, never.time_ns[shown]))
+        asking, asking_ns = never.shown()
+        value = np.concatenate((value, np.full(len(asking), INFINITE_NS)))
+        floor = np.concatenate((floor, np.full(len(asking), INFINITE_NS)))
+        number = np.concatenate((number, asking))
+        reference = np.concatenate((reference, np.zeros(len(asking), np.uint32)))
+        time = np.concatenate((time, asking_ns))
     unasked = never.count if never is not None else 0
     return Measurement(
         metric="response_time",
