@@ -23,6 +23,11 @@ _LEAST: Final = 10
 _NEARLY_ALL: Final = 0.8
 
 
+def nearly_all(copies: int, looked_at: int) -> bool:
+    """Whether so many copies among the packets looked at say that each is shown more than once."""
+    return copies >= max(_LEAST, _NEARLY_ALL * (looked_at - copies))
+
+
 class Copies(NamedTuple):
     """row i8: rows that repeat another; looked_at: of so many."""
 
@@ -45,6 +50,6 @@ def shown_twice(table: FrameTable, row: NDArray[np.int64]) -> Copies | None:
         if key in latest and time_ns - latest[key] <= AT_ONCE_NS:
             found.append(at)
         latest[key] = time_ns
-    if len(found) < max(_LEAST, _NEARLY_ALL * (len(looked_at) - len(found))):
+    if not nearly_all(len(found), len(looked_at)):
         return None
     return Copies(np.array(found, np.int64), len(looked_at))

@@ -29,13 +29,15 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the capture holds of the ledger's datagrams, each counted over the span of the far end's counter.
+    """What the capture holds of the ledger's datagrams, each counted over the span of the far end's counter; copies are
+    among them where no far end counted.
 
-    requests: the Jetson's of the measured window, copies included; of_others: those of other clients, which the board
-    counts as well. answers: distinct, from the start of the window to the end of the file, because the runner receives
-    on after its end sentinel. repeated_answers: answers to one request id of one client beyond its requests and the
-    first, which requests copied behind the capture point cause. board_boots: boot ids of the board in its datagrams.
-    arp_unanswered: who-has frames for the board's address that no answer followed.
+    requests: the Jetson's of the measured window, with such copies as the board may have received; of_others: those of
+    other clients, which the board counts as well. answers: distinct ones to the runner, from the start of the window to
+    the end of the file, because it receives on after its end sentinel. repeated_answers: answers to one request id of
+    one client beyond its requests and the first, which requests copied behind the capture point cause. board_boots:
+    boot ids of the board in its datagrams. arp_unanswered: who-has frames for the board's address that no answer
+    followed.
     """
 
     requests: int = 0

@@ -30,7 +30,8 @@ class Packets:
     aligned with the rest, None where the selector names no protocol. source: the end that sends it (`board`, `jetson`,
     …). set_aside: reason → how many rows of the window were picked by the selector but are not packets of the flow.
     cut: how many of them only because the capture cut them. key: what `match: key` compares, where the flow has one.
-    filtered: by a display filter. every: all sound token-v2 datagrams of the capture; None without token-v2.
+    filtered: by a display filter. every: all sound token-v2 datagrams of the capture; None without token-v2. shared:
+    others talk to its senders, and what these say to them is not in the flow.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Packets:
     key: Keys | None = None
     filtered: bool = False
     every: Tokens | None = None
+    shared: bool = False
 
     def __len__(self) -> int:
         return len(self.row)
@@ -184,10 +186,17 @@ def _one_for_all_vlans(packets: Packets) -> Packets:
         return packets
     again = np.flatnonzero(~packets.stream.first_copy)
     linked = np.stack((packets.sender[again], packets.sender[packets.stream.original[again]]), axis=1)
-    stands_for = np.arange(len(packets.table.flows), dtype=np.int32)
+    leads_to = list(range(len(packets.table.flows)))
+
+    def head(index: int) -> int:
+        while leads_to[index] != index:
+            leads_to[index] = index = leads_to[leads_to[index]]
+        return index
+
     for one, other in np.unique(linked[linked[:, 0] != linked[:, 1]], axis=0).tolist():
-        joined = np.flatnonzero((stands_for == stands_for[one]) | (stands_for == stands_for[other]))
-        stands_for[joined] = min(joined.tolist(), key=lambda index: len(packets.table.flows[index].vlans))
+        heads = sorted((head(one), head(other)), key=lambda index: (len(packets.table.flows[index].vlans), index))
+        leads_to[heads[1]] = heads[0]
+    stands_for = np.array([head(index) for index in range(len(leads_to))], np.int32)
     return replace(packets, sender=stands_for[packets.sender])
 
 
@@ -272,7 +281,25 @@ class Selection:
             cut=cut,
             key=None if flow.key is None else self._keys(flow.key, rows),
             filtered=flow.filter is not None,
+            shared=self._shared(flow, rows),
         )
+
+    def _shared(self, flow: Flow, rows: NDArray[np.int64]) -> bool:
+        """Whether an end talks to the senders of these rows that they would answer outside of the flow."""
+        ends, keys = self.table.ends, self.table.flows
+        sends = np.isin(ends.target, ends.source[np.unique(self.table.flow[rows])])
+        untagged = flow.model_copy(update={"vlan": None})  # tags may differ by direction
+        asked = (keys[index] for index in np.flatnonzero(sends & self._spoken).tolist())
+        return not all(
+            self.selects(untagged, FlowKey((), key.dst, key.src, key.proto, key.dstport, key.srcport)) for key in asked
+        )
+
+    @cached_property
+    def _spoken(self) -> NDArray[np.bool_]:
+        """Flow keys that have more than sentinels."""
+        flow = self.table.flow[~self.sentinel & (self.table.flow >= 0)]
+        spoken: NDArray[np.bool_] = np.bincount(flow, minlength=len(self.table.flows)) > 0
+        return spoken
 
     def _keys(self, key: Key, rows: NDArray[np.int64]) -> Keys:
         if key.field is not None:

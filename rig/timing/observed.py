@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,14 @@ from rig.plan.model import Plan
 from rig.plan.units import format_ns
 from rig.protocol import token_v2
 from rig.timing.arp import unanswered
+from rig.timing.copies import AT_ONCE_NS, nearly_all, shown_twice
 from rig.timing.evidence import Evidence, Ledger, Seen
-from rig.timing.flows import Packets, Selection
+from rig.timing.flows import Packets, Selection, Stream
 from rig.timing.metrics.measurement import Decoding, NeverLeft, Scene
 from rig.timing.sent import sent_of_flows
 from rig.timing.table import FrameTable, interfaces_of
+from rig.timing.tokens import Tokens
+from rig.timing.window import Window
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,14 @@ def observe(
         e_ns = resolution_ns
     ledger = _ledger(plan, evidence.ledger, selection)
     silent = unanswered(table, addresses["board"]) if "board" in addresses else np.empty(0, np.int64)
-    seen = _seen(selection, plan, packets, len(silent), counted=ledger.requests_received is not None)
+    seen = _seen(
+        selection,
+        plan,
+        packets,
+        len(silent),
+        counted=(ledger.requests_received, ledger.answers_received) != (None, None),
+        frames_twice=evidence.frames_twice,
+    )
 
     sent = sent_of_flows(selection, plan, packets, evidence.ledger)
     never_left = {
@@ -93,45 +104,76 @@ def _ledger(plan: Plan, given: Ledger, selection: Selection) -> Ledger:
     )
 
 
+class _Shown(NamedTuple):
+    """Token datagrams as the capture shows them: flow key and time of each, and which are copies."""
+
+    flow: NDArray[np.int32]
+    time_ns: NDArray[np.int64]
+    stream: Stream
+
+    @classmethod
+    def of(cls, table: FrameTable, tokens: Tokens) -> _Shown:
+        flow, ends = table.flow[tokens.row], table.ends
+        numbering = ends.source if tokens.sequence_bits > 16 else ends.pair
+        return cls(flow, table.time_ns[tokens.row], Stream.of(numbering[flow], ends.pair[flow], tokens))
+
+    def twice(self) -> bool:
+        """Whether nearly each comes again at once, with the same tags."""
+        alike = self._alike()
+        since_ns = self.time_ns - self.time_ns[self.stream.original]
+        again = ~self.stream.first_copy & alike & (since_ns <= AT_ONCE_NS)
+        return nearly_all(int(np.count_nonzero(again)), int(np.count_nonzero(alike)))
+
+    def arrived(self, twice: bool) -> NDArray[np.bool_]:
+        """Those that their receiver may have got: of copies, such as are no second showing of the same frame."""
+        return self.stream.first_copy if twice else self._alike()
+
+    def _alike(self) -> NDArray[np.bool_]:
+        """Those with the VLAN tags of their first copy: others are the same frame at another place of the network."""
+        alike: NDArray[np.bool_] = self.flow == self.flow[self.stream.original]
+        return alike
+
+
 def _seen(
-    selection: Selection, plan: Plan, packets: Mapping[str, Packets], arp_unanswered: int, *, counted: bool
+    selection: Selection,
+    plan: Plan,
+    packets: Mapping[str, Packets],
+    arp_unanswered: int,
+    *,
+    counted: bool,
+    frames_twice: bool,
 ) -> Seen:
     """Count the ledger's datagrams in the capture: by the ends' addresses, whatever the plan's flows select.
 
-    counted: the board told how many requests it received, so it matters which answers are repeats.
+    counted: a far end told how much it received, so it matters which of what is seen are copies or repeats.
+    frames_twice: the capture point is known to show frames twice; else it is taken to where it shows the answers twice.
     """
-    window, time_ns = selection.window, selection.table.time_ns
-    flow, ends = selection.table.flow, selection.table.ends
+    window, table = selection.window, selection.table
+    flow, ends = table.flow, table.ends
+    runner = ends.source[list(window.runner_flows)]
+    to_runner = np.isin(ends.target, runner) if len(runner) else np.ones(len(ends.target), np.bool_)
     ours = [end for end in ("jetson", "board") if end in selection.addresses]
     if plan.inference.protocol == "token-v1" or len(ours) < 2:
-        by_source = {side: [flow for flow in packets.values() if flow.source == side] for side in ("jetson", "board")}
-        return Seen(
-            requests=max((int(np.count_nonzero(flow.measured)) for flow in by_source["jetson"]), default=0),
-            answers=max(
-                (
-                    int(np.count_nonzero((flow.time_ns >= window.start_ns) & _first_copies(flow)))
-                    for flow in by_source["board"]
-                ),
-                default=0,
-            ),
-            arp_unanswered=arp_unanswered,
-        )
+        return _seen_in_flows(packets, window, to_runner, arp_unanswered, frames_twice)
     tokens = selection.v2.tokens
-    time = time_ns[tokens.row]
-    asked = window.contains(time) & selection.between(None, "board") & (tokens.type == token_v2.REQUEST)
-    requests = asked & selection.between("jetson", "board")
+    time = table.time_ns[tokens.row]
     said = (time >= window.start_ns) & selection.between("board", None)
     answers = np.flatnonzero(said & selection.between("board", "jetson"))
-    own = (tokens.boot_id[answers].astype(np.int64) << 32) | tokens.sequence[answers]
-    distinct = answers if (np.diff(own) > 0).all() else answers[np.unique(own, return_index=True)[1]]
+    distinct = len(answers)
+    asked = np.flatnonzero(window.contains(time) & selection.between(None, "board") & (tokens.type == token_v2.REQUEST))
+    if counted:
+        got = _Shown.of(table, tokens.take(answers))
+        distinct = int(np.count_nonzero(got.stream.first_copy & to_runner[got.flow]))
+        asked = asked[_Shown.of(table, tokens.take(asked)).arrived(frames_twice or got.twice())]
+    requests = int(np.count_nonzero(selection.between("jetson", "board")[asked]))
     begun = said & tokens.first & (tokens.type == token_v2.ANSWER)
-    returned = (tokens.type == token_v2.SENTINEL) & (selection.table.payload_len[tokens.row] > token_v2.HEADER_LENGTH)
-    boot_id = tokens.boot_id[np.concatenate((distinct, np.flatnonzero(returned & (time >= window.start_ns))))]
+    returned = (tokens.type == token_v2.SENTINEL) & (table.payload_len[tokens.row] > token_v2.HEADER_LENGTH)
+    boot_id = tokens.boot_id[np.concatenate((answers, np.flatnonzero(returned & (time >= window.start_ns))))]
     boots = boot_id[:1] if (boot_id == boot_id[:1]).all() else np.unique(boot_id)
     return Seen(
-        requests=int(np.count_nonzero(requests)),
-        of_others=int(np.count_nonzero(asked)) - int(np.count_nonzero(requests)),
-        answers=len(distinct),
+        requests=requests,
+        of_others=len(asked) - requests,
+        answers=distinct,
         repeated_answers=_repeated(
             (ends.source[flow[tokens.row[asked]]] << 32) | tokens.request_id[asked],
             (ends.target[flow[tokens.row[begun]]] << 32) | tokens.request_id[begun],
@@ -144,8 +186,30 @@ def _seen(
     )
 
 
-def _first_copies(flow: Packets) -> NDArray[np.bool_]:
-    return np.ones(len(flow), np.bool_) if flow.tokens is None else flow.stream.first_copy
+def _seen_in_flows(
+    packets: Mapping[str, Packets],
+    window: Window,
+    to_runner: NDArray[np.bool_],
+    arp_unanswered: int,
+    frames_twice: bool,
+) -> Seen:
+    """The same from the largest flow of either side, where types or addresses do not tell."""
+    requests, answers, twice = [0], [0], frames_twice
+    for flow in packets.values():
+        if flow.source == "board":
+            among = (flow.time_ns >= window.start_ns) & to_runner[flow.table.flow[flow.row]]
+            # Two answers to a doubled request are alike in token-v1, but not their headers.
+            twice = twice or shown_twice(flow.table, flow.row[among]) is not None
+            if flow.tokens is not None:
+                among = _Shown.of(flow.table, flow.tokens.take(among)).stream.first_copy
+            answers.append(int(np.count_nonzero(among)))
+    for flow in packets.values():
+        if flow.source == "jetson":
+            among = flow.measured
+            if flow.tokens is not None:
+                among = _Shown.of(flow.table, flow.tokens.take(among)).arrived(twice)
+            requests.append(int(np.count_nonzero(among)))
+    return Seen(requests=max(requests), answers=max(answers), arp_unanswered=arp_unanswered)
 
 
 def _repeated(asked: NDArray[np.int64], answered: NDArray[np.int64], number: NDArray[np.int64]) -> int:

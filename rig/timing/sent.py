@@ -1,7 +1,7 @@
 """What the senders counted, set against the capture: how many of it are missing, and from which flows.
 
-A counter counts all that its side sent of one kind: requests of the runner, answers and pushes of the board, to
-whomever. So all of that kind in the capture is set against it, whatever the plan's flows select.
+A counter counts all that its side sent of one kind: requests of the runner; answers, acknowledgements and pushes of the
+board, to whomever. So all of that kind in the capture is set against it, whatever the plan's flows select.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from rig.timing.window import BoardSpan
 
 @dataclass(frozen=True)
 class _Counted:
-    """packets: all that one side sent in `protocol`, the plan's. counted b: those that its counter counts. sent: what
-    came of it. flows: flow keys that are known to be that side's, empty where no sentinel told."""
+    """packets: all that one side sent in `protocol`, the plan's. kind b: those that its counter counts, whenever they
+    were sent. counted b: those that it counted. sent: what came of it. flows: flow keys that are known to be that
+    side's, empty where no sentinel told."""
 
     packets: Packets
+    kind: NDArray[np.bool_]
     counted: NDArray[np.bool_]
     sent: Sent
     protocol: str
@@ -43,7 +45,8 @@ def sent_of_flows(selection: Selection, plan: Plan, packets: Mapping[str, Packet
     for name, flow in packets.items():
         side = sides.get(flow.source)
         if side is not None:
-            found[name] = replace(side.sent, whole=_is_whole(selection, plan.flows[name], flow, side))
+            whole = _is_whole(selection, plan.flows[name], flow, side)
+            found[name] = replace(side.sent, whole=whole, covers=_is_covered(flow, side))
     return found
 
 
@@ -52,9 +55,10 @@ def _by_the_runner(selection: Selection, plan: Plan, packets: Mapping[str, Packe
         return None
     own = _of_side(selection, plan, packets, "jetson")
     flows = selection.window.runner_flows
-    counted = own.measured & _of_kind(own, token_v2.REQUEST) & _from_end(own, flows)
+    kind = _of_kind(own, token_v2.REQUEST) & _from_end(own, flows)
+    counted = kind & own.measured
     sent = Sent.exactly(told.requests_sent, _distinct(own, counted))
-    return _Counted(own, counted, sent, plan.inference.protocol, flows)
+    return _Counted(own, kind, counted, sent, plan.inference.protocol, flows)
 
 
 def _by_the_board(selection: Selection, plan: Plan, packets: Mapping[str, Packets], told: Ledger) -> _Counted | None:
@@ -62,20 +66,24 @@ def _by_the_board(selection: Selection, plan: Plan, packets: Mapping[str, Packet
     if told.answers_sent is None and span is None:
         return None
     own = _of_side(selection, plan, packets, "board")
-    answers = _of_kind(own, token_v2.ANSWER)
     if told.answers_sent is not None:
-        counted = answers & own.measured & _from_end(own, flows)
+        kind = _of_kind(own, token_v2.ANSWER) & _from_end(own, flows)
+        counted = kind & own.measured
         sent = Sent.exactly(told.answers_sent, _distinct(own, counted))
     elif span is not None and plan.inference.protocol == "token-v2":
-        counted = answers & _numbered_between(own.tokens, span)
-        sent = Sent.exactly(counters["tx_answers"] + counters["pushes"], _distinct(own, counted))
+        assert own.tokens is not None
+        kind = own.tokens.boot_id == span.boot_id
+        counted = kind & _numbered_between(own.tokens, span)
+        count = counters["tx_answers"] + counters["tx_acks"] + counters["pushes"]
+        sent = Sent.exactly(count, _distinct(own, counted))
         if sent.least and sent.least > _unseen_numbers(own, span):
             sent = Sent(sent.count, sent.seen, 0, None)
     else:
         assert span is not None, "nobody told and no sentinel did"
-        counted = (own.time_ns >= span.time_ns[0]) & _from_end(own, flows)
+        kind = _from_end(own, flows)
+        counted = kind & (own.time_ns >= span.time_ns[0])
         sent = _by_time(own, counted, counted & (own.time_ns < span.time_ns[1]), counters["tx_answers"])
-    return _Counted(own, counted, sent, plan.inference.protocol, flows)
+    return _Counted(own, kind, counted, sent, plan.inference.protocol, flows)
 
 
 def _of_side(selection: Selection, plan: Plan, packets: Mapping[str, Packets], side: str) -> Packets:
@@ -108,9 +116,8 @@ def _distinct(packets: Packets, chosen: NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(chosen & packets.stream.first_copy))
 
 
-def _numbered_between(tokens: Tokens | None, span: BoardSpan) -> NDArray[np.bool_]:
+def _numbered_between(tokens: Tokens, span: BoardSpan) -> NDArray[np.bool_]:
     """Datagrams of the span's boot whose numbers lie between those of the two sentinel answers."""
-    assert tokens is not None
     number, length = _numbers(tokens, span)
     between: NDArray[np.bool_] = (tokens.boot_id == span.boot_id) & (number > 0) & (number < length)
     return between
@@ -142,7 +149,7 @@ def _by_time(packets: Packets, since: NDArray[np.bool_], between: NDArray[np.boo
 
 def _is_whole(selection: Selection, selector: Flow, flow: Packets, side: _Counted) -> bool:
     """Whether all that the side counted and the capture shows is in the flow, and what it does not show would be."""
-    if flow.filtered or selector.protocol not in (None, side.protocol):
+    if flow.filtered or flow.shared or selector.protocol not in (None, side.protocol):
         return False
     keys = [selection.table.flows[index] for index in side.flows]
     if keys and not any(selection.selects(selector, key) for key in keys):
@@ -154,3 +161,10 @@ def _is_whole(selection: Selection, selector: Flow, flow: Packets, side: _Counte
     held = np.zeros(len(side.packets), np.bool_)
     held[side.packets.stream.original[chosen[side.packets.row]]] = True  # by one of its copies
     return bool(held[side.packets.stream.original[side.counted]].all())
+
+
+def _is_covered(flow: Packets, side: _Counted) -> bool:
+    """Whether every measured packet of the flow is one that the side counts."""
+    of_kind = np.zeros(len(flow.table), np.bool_)
+    of_kind[side.packets.row[side.kind]] = True
+    return bool(of_kind[flow.row[flow.measured]].all())

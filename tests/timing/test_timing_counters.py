@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -38,11 +39,11 @@ from timing_captures import (
 )
 
 from rig.protocol import token_v1, token_v2
-from rig.protocol.token_v2 import ANSWER, FLAG_FIRST, FLAG_LAST, REQUEST, SENTINEL, Header
+from rig.protocol.token_v2 import ACKNOWLEDGE, ANSWER, FLAG_FIRST, FLAG_LAST, REQUEST, SENTINEL, Header
 from rig.timing.evidence import Evidence, Ledger
 from rig.timing.flows import Dissected
 from rig.timing.judge import judge
-from rig.timing.table import PROTO_UDP, FlowKey
+from rig.timing.table import PROTO_UDP, FlowKey, FrameTable
 from rig.timing.verdict import CheckResult, PointResult
 
 COUNT = {"count": (COUNTED_LOSS, [count_of(0)])}
@@ -200,6 +201,52 @@ def test_token_v1_numbers_no_answers_so_a_late_one_leaves_open_when_it_was_sent(
     assert verdict(result) == expected
 
 
+@pytest.mark.parametrize(("lost", "expected"), [((), "PASS"), ((2,), "FAIL"), ((7,), "FAIL")])
+def test_acknowledgements_and_answers_are_counted_together(lost: tuple[int, ...], expected: str) -> None:
+    capture = Capture()
+    capture.sentinel(0, 1, answered_at=MS)
+    for i in range(10):
+        capture.request((10 + 10 * i) * MS, i + 1)
+        if i in lost:
+            capture.sequence["board"] += 1
+        else:
+            capture.answer((12 + 10 * i) * MS, i + 1, kind=ACKNOWLEDGE if i < 5 else ANSWER)
+    capture.sentinel(5 * S, 2, answered_at=5 * S + MS, counters=(10, 0, 5, 5, 0, 0, 1, 0))
+    result = run(capture, COUNT, requests=10)
+    assert (verdict(result), only(result).n) == (expected, 10)
+
+
+# --- flows that the counter does not count ----------------------------------------------------------------------------
+
+OTHER_SERVICE: dict[str, dict[str, Any]] = {
+    "raw": {"from": "board", "to": "jetson", "udp.srcport": 502},
+    "tokens of another boot": {"from": "board", "to": "jetson", "udp.srcport": 502, "protocol": "token-v2"},
+    "both services": {"from": "board", "to": "jetson"},
+    "the Jetson's": {"from": "jetson", "to": "board", "udp.dstport": 502},
+}
+
+
+@pytest.mark.parametrize("flow", OTHER_SERVICE)
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_counter_that_is_complete_proves_nothing_of_packets_that_it_does_not_count(flow: str, lost: int) -> None:
+    segment = Segment()
+    segment.sentinel(0, 1)
+    for i in range(10):
+        at_ns = (10 + 10 * i) * MS
+        segment.ask(at_ns, i + 1)
+        segment.say(at_ns + MS, i + 1)
+        header = Header(type=ANSWER, flags=FLAG_FIRST | FLAG_LAST, request_id=i, sequence=i, boot_id=BOOT + 1)
+        if i >= lost:
+            segment.frame(at_ns + 2 * MS, JETSON, 40500, BOARD, 502, b"read")
+            segment.frame(at_ns + 3 * MS, BOARD, 502, JETSON, 40500, token_v2.encode(header, bytes(4)))
+    segment.sentinel(5 * S, 2)
+    evidence = Evidence(ledger=Ledger(requests_sent=10))
+    flows = {**FLOWS, "other": OTHER_SERVICE[flow]}
+    result = run(segment.end(), {"count": ({"loss": {"of": "other"}}, [count_of(0)])}, evidence, flows=flows)
+    assert verdict(result) == "INCONCLUSIVE"
+    assert "does not count all that is in the flow" in only(result).notes[0]
+
+
 # --- flows that hold only some of it ----------------------------------------------------------------------------------
 
 
@@ -256,6 +303,26 @@ def test_numbers_of_another_clients_answers_are_no_holes(
     result = run(two_clients(lost=lost, sentinels=False), COUNT, flows=flows)
     assert (only(result).counts.get("lost", 0), only(result).n) == expected
     assert verdict(result) == ("FAIL" if expected[0] else "INCONCLUSIVE")
+
+
+@pytest.mark.parametrize("sentinels", [True, False])
+@pytest.mark.parametrize(("flows", "expected"), [(FLOWS, "INCONCLUSIVE"), (TO_ALL, "FAIL")])
+def test_answers_to_another_client_that_are_all_lost_are_not_missing_from_this_ones(
+    flows: dict[str, Any], expected: str, sentinels: bool
+) -> None:
+    segment = Segment()
+    if sentinels:
+        segment.sentinel(0, 1)
+    for i in range(20):
+        client = ((JETSON, 40000), (OTHER, 41000))[i % 2]
+        segment.ask((10 + 10 * i) * MS, i // 2 + 1, client)
+        segment.say((11 + 10 * i) * MS, i // 2 + 1, client, shown=i % 2 == 0)
+    segment.say(300 * MS, 99)
+    if sentinels:
+        segment.sentinel(5 * S, 2)
+    result = run(segment.end(), COUNT, flows=flows)
+    assert verdict(result) == expected
+    assert only(result).counts.get("lost", 0) == (10 if expected == "FAIL" else 0)
 
 
 def test_answers_to_two_clients_are_one_sequence_in_gaps_and_order() -> None:
@@ -367,6 +434,105 @@ def test_a_copied_request_that_was_captured_twice_explains_two_answers_and_no_lo
     segment.sentinel(5 * S, 2)
     result = run(segment.end(), UNANSWERED)
     assert [finding.name for finding in result.findings] == ["capture-loss"]
+
+
+class WithHeaders(Capture):
+    """Headers differ from frame to frame, but not between the appearances of one, within 50 us."""
+
+    def table(self, *given: Any) -> FrameTable:
+        table = super().table(*given)
+        data, offsets = bytearray(), []
+        for begin, length, time_ns in zip(table.payload_off, table.payload_len, table.time_ns, strict=True):
+            data += f"{time_ns // (50 * US):028}".encode()
+            offsets.append(len(data))
+            data += table.data[int(begin) : int(begin) + int(length)]
+        return replace(table, data=bytes(data), payload_off=np.array(offsets, np.uint64))
+
+
+@pytest.mark.parametrize("protocol", ["token-v1", "token-v2"])
+@pytest.mark.parametrize(
+    ("tags", "frames_twice", "count"),
+    [(((), ()), False, 20), (((), ()), True, 6), (((), (7,)), False, 6), (((7,), (), (7,), ()), False, 20)],
+    ids=["twice", "known to", "with and without tag", "both"],
+)
+@pytest.mark.parametrize("unseen", [0, 3])
+def test_a_capture_that_shows_requests_twice_lacks_no_fewer_of_them(
+    tags: tuple[tuple[int, ...], ...], frames_twice: bool, count: int, unseen: int, protocol: str
+) -> None:
+    segment = Segment(tags, tags)
+    segment.capture = WithHeaders()
+    segment.sentinel(0, 1)
+    for i in range(count):
+        at_ns = (10 + 10 * i) * MS
+        if protocol == "token-v2":
+            segment.ask(at_ns, i + 1, shown=i >= unseen)
+            segment.say(at_ns + MS, i + 1)
+        else:
+            if i >= unseen:
+                segment.frame(at_ns, JETSON, 40000, BOARD, 5005, token_v1.encode(i, [4]))
+            segment.frame(at_ns + MS, BOARD, 5005, JETSON, 40000, token_v1.encode(i, [1, 2, 3, 4]))
+    segment.sentinel(5 * S, 2, {"rx_requests": count, "tx_answers": count})
+    flows = FLOWS if protocol == "token-v2" else FLOWS_V1
+    evidence = Evidence(frames_twice=frames_twice, ledger=Ledger(requests_sent=count, answers_received=count))
+    checks = {"time": (RESPONSE_TIME, [each(5 * MS)])}
+    result = run(segment.end(), checks, evidence, flows=flows, protocol=protocol, requests=count)
+    lost = [finding.sentence for finding in result.findings if finding.name == "capture-loss"]
+    assert verdict(result, "time") == ("INCONCLUSIVE" if unseen else "PASS")
+    assert len(lost) == (unseen > 0)
+    assert all(f"received {count} requests, the capture holds {count - unseen}" in sentence for sentence in lost)
+
+
+@pytest.mark.parametrize("protocol", ["token-v1", "token-v2"])
+@pytest.mark.parametrize("answered", [1, 2])
+def test_requests_doubled_on_the_way_are_received_twice_whether_both_are_answered_or_not(
+    answered: int, protocol: str
+) -> None:
+    segment = Segment(to_board=((), ()))
+    segment.capture = WithHeaders()
+    segment.sentinel(0, 1)
+    for i in range(20):
+        at_ns = (10 + 10 * i) * MS
+        if protocol == "token-v2":
+            segment.ask(at_ns, i + 1)
+        else:
+            segment.frame(at_ns, JETSON, 40000, BOARD, 5005, token_v1.encode(i, [4]))
+        for again in range(answered):
+            then_ns = at_ns + MS + again * 100 * US
+            if protocol == "token-v2":
+                segment.say(then_ns, i + 1)
+            else:
+                segment.frame(then_ns, BOARD, 5005, JETSON, 40000, token_v1.encode(i, [1, 2, 3, 4]))
+    segment.sentinel(5 * S, 2, {"rx_requests": 40, "tx_answers": 20 * answered})
+    flows = FLOWS if protocol == "token-v2" else FLOWS_V1
+    evidence = Evidence(ledger=Ledger(requests_sent=20))
+    result = run(segment.end(), UNANSWERED, evidence, flows=flows, protocol=protocol, requests=20)
+    assert (verdict(result, "loss"), result.findings) == ("PASS", ())
+
+
+@pytest.mark.parametrize("protocol", ["token-v1", "token-v2"])
+@pytest.mark.parametrize("others", [0, 5])
+def test_answers_to_another_client_of_the_jetson_do_not_stand_in_for_those_that_the_capture_lost(
+    others: int, protocol: str
+) -> None:
+    segment = Segment()
+    segment.sentinel(0, 1)
+    for i in range(10):
+        for at_ns, port in [((10 + 10 * i) * MS, 40000), ((13 + 10 * i) * MS, 41000)][: 1 + (i < others)]:
+            shown = port != 40000 or i not in (2, 5, 7)
+            if protocol == "token-v2":
+                segment.ask(at_ns, i + 1, (JETSON, port))
+                segment.say(at_ns + MS, i + 1, (JETSON, port), shown=shown)
+                continue
+            segment.received, segment.sent = segment.received + 1, segment.sent + 1
+            segment.frame(at_ns, JETSON, port, BOARD, 5005, token_v1.encode(i, [4]))
+            if shown:
+                segment.frame(at_ns + MS, BOARD, 5005, JETSON, port, token_v1.encode(i, [1, 2, 3, 4]))
+    segment.sentinel(5 * S, 2)
+    flows = FLOWS if protocol == "token-v2" else FLOWS_V1
+    evidence = Evidence(ledger=Ledger(requests_sent=10, answers_received=10))
+    result = run(segment.end(), UNANSWERED, evidence, flows=flows, protocol=protocol, requests=10)
+    assert verdict(result, "loss") == "INCONCLUSIVE"
+    assert "received 10 answers, the capture holds 7" in result.findings[0].sentence
 
 
 def stalled_board(answer_ns: int) -> Capture:

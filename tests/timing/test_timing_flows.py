@@ -10,7 +10,9 @@ from timing_captures import ADDRESSES, BOARD, BOOT, FLOWS, JETSON, MS, T0, Captu
 
 from rig.plan.model import Flow
 from rig.protocol import token_v2
+from rig.protocol.token_v2 import ANSWER, Header
 from rig.timing.flows import Selection, Stream
+from rig.timing.table import PROTO_UDP, FlowKey
 from rig.timing.tokens import Tokens
 
 
@@ -164,3 +166,38 @@ def test_extended_numbers_differ_as_the_sent_ones_did_for_any_order_loss_and_cop
         for i in mine:
             assert bool(stream.first_copy[i]) == (sent[i] not in seen)
             assert int(stream.original[i]) == seen.setdefault(sent[i], i)
+
+
+VLANS: tuple[tuple[int, ...], ...] = ((5, 6), (5,), (6,), ())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.lists(st.sampled_from(VLANS), min_size=1, max_size=3, unique=True)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_flow_keys_with_common_datagrams_are_one_sender_named_by_its_fewest_tags(
+    sent: list[tuple[int, list[tuple[int, ...]]]],
+) -> None:
+    capture = Capture()
+    joined: list[set[FlowKey]] = []
+    for number, (client, shown) in enumerate(sent):
+        keys = {FlowKey(vlans, BOARD, JETSON, PROTO_UDP, 5005, 40000 + client) for vlans in shown}
+        payload = token_v2.encode(
+            Header(type=ANSWER, request_id=1, sequence=number, boot_id=BOOT), token_v2.encode_tokens([7])
+        )
+        for index, vlans in enumerate(shown):
+            key = FlowKey(vlans, BOARD, JETSON, PROTO_UDP, 5005, 40000 + client)
+            capture.frames.append((T0 + number * MS + index, PROTO_UDP, key, payload, len(payload)))
+        apart = [group for group in joined if not group & keys]
+        joined = [*apart, keys.union(*(group for group in joined if group & keys))]
+    packets = select(capture)
+    flows = packets.table.flows
+    for row, sender in zip(packets.row.tolist(), packets.sender.tolist(), strict=True):
+        own = flows[packets.table.flow[row]]
+        (group,) = (group for group in joined if own in group)
+        fewest = min(len(key.vlans) for key in group)
+        assert flows[sender] == min((key for key in group if len(key.vlans) == fewest), key=flows.index)

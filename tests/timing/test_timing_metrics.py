@@ -258,7 +258,7 @@ def test_by_order_a_loss_in_a_closed_loop_stays_one_loss() -> None:
     result = measured(long_after(capture), BY_ORDER, flows=FLOWS_RAW, timeout_ns=100 * MS)
     assert result.value_ns.tolist() == [MS, LOST, MS, MS]
     assert result.floor_ns.tolist() == [MS, LOST, MS, MS]
-    assert result.notes == ()
+    assert not any("upper bounds" in note for note in result.notes)
 
 
 def test_by_order_a_loss_among_open_requests_makes_later_delays_upper_bounds() -> None:

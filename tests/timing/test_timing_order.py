@@ -265,3 +265,27 @@ def test_an_answer_within_e_of_the_time_out_is_not_surely_over_a_limit_of_it() -
     capture.arp(60 * S, 2, BOARD, JETSON)
     for e_ns, expected in ((US, "INCONCLUSIVE"), (100, "FAIL")):
         assert str(run(capture, {"time": (RESPONSE_TIME, [each(1 * S)])}, e_ns=e_ns).check("time").verdict) == expected
+
+
+@pytest.mark.parametrize(("quiet_ms", "told"), [(0, True), (999, True), (1_001, False)])
+def test_that_nothing_was_open_when_the_capture_began_is_said_where_it_is_not_seen(quiet_ms: int, told: bool) -> None:
+    capture = Capture()
+    capture.arp(0, 2, BOARD, JETSON)
+    for n in range(5):
+        capture.to_board((quiet_ms + 10 * n) * MS, b"ask")
+        capture.from_board((quiet_ms + 10 * n + 2) * MS, b"say")
+    capture.arp(60 * S, 2, BOARD, JETSON)
+    notes = measured(capture, BY_ORDER, flows=FLOWS_RAW).notes
+    assert ("matched by order: no request is taken to have been open when the capture began" in notes) is told
+
+
+def test_a_stray_that_can_be_nobodys_answer_leaves_the_times_proven() -> None:
+    capture = Capture()
+    for n in range(50):
+        capture.to_board(n * 3 * MS, b"ask")
+        capture.from_board((n * 3 + 5) * MS, b"say")
+    capture.from_board(20 * S, b"say")
+    capture.arp(60 * S, 2, BOARD, JETSON)
+    result = measured(capture, BY_ORDER, flows=FLOWS_RAW)
+    assert (result.value_ns.tolist(), result.unprovable) == ([5 * MS] * 50, "")
+    assert result.floor_ns.tolist() == [5 * MS] * 50

@@ -322,6 +322,23 @@ def test_a_response_belongs_to_the_earliest_request_of_its_key_that_it_is_in_tim
     assert (lost.least, lost.most, lost.denominator) == (1, 2, 3)
 
 
+def test_requests_of_one_key_that_were_open_together_prove_no_time() -> None:
+    """Which answer is whose is open where a key is used anew too early; that both were answered is not."""
+    twice = keyed((0, "ask", 1), (5, "ask", 1), (6, "say", 1), (500, "say", 1))
+    early = keyed((0, "ask", 1), (5, "ask", 1), (6, "say", 1), (7, "ask", 1), (500, "say", 1), (501, "say", 1))
+    for capture in (twice, early):
+        assert "open together with another" in measured(capture, BY_KEY, flows=KEYED).unprovable
+    lost = measured(twice, LOSS_BY_KEY, flows=KEYED)
+    assert (lost.least, lost.most, lost.denominator) == (0, 0, 2)
+    later = keyed((0, "ask", 1), (5, "ask", 1), (6, "say", 1), (2_000, "ask", 1), (2_001, "say", 1))
+    assert measured(later, BY_KEY, flows=KEYED).unprovable == ""
+
+
+def test_no_requests_have_no_keys() -> None:
+    result = measured(keyed((0, "say", 1)), BY_KEY, flows=KEYED)
+    assert (len(result.value_ns), result.unprovable) == (0, "")
+
+
 @pytest.mark.parametrize("match", ["order", "key"])
 def test_a_packet_of_both_flows_does_not_answer_itself(match: str) -> None:
     """NTP: both ends use one port. Ten were asked, two never answered."""

@@ -2,10 +2,10 @@
 
 `answered_by`: a request of the measured window is lost when its complete answer (the datagram with the `last` flag
 and as many tokens as the request asked for) is not captured within the time-out. Denominator: requests sent.
-Without it: packets that their sender counted between the sentinels and that the capture point did not see.
-Denominator: that counter. Without a counter nothing proves that 0 were lost; holes in the sequence of token-v2 still
-prove loss. A flow that holds only some of what its sender counts or numbers is charged with nothing that is missing: it
-may be missing from the rest.
+Without it: packets that their sender counted between the sentinels and that the capture point did not see. Denominator:
+that counter. Without a counter, or with one that does not count every packet of the flow, nothing proves that 0 were
+lost; holes in the sequence of token-v2 still prove loss. A flow that holds only some of what its sender counts or
+numbers is charged with nothing that is missing: it may be missing from the rest.
 Mode `request`: either form. Mode `push`: the second form only, nothing is asked.
 Copies count once, so a copy never hides a loss. A corrupt datagram is a lost one (RFC 7680 section 2.6).
 """
@@ -49,9 +49,9 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
     notes = []
     if unseen:
         notes.append(f"{unseen} requests that their sender counted were not seen at the capture point")
-    if found.repeated:
+    if found.perhaps_lost:
         notes.append(
-            f"{found.repeated} requests repeat the key of an answered one, so whether any of them was lost stays open"
+            f"{found.perhaps_lost} requests repeat the key of an answered one: whether any of them was lost stays open"
         )
     total = int(lost.sum()) + never_left
     value = np.full(len(number), INFINITE_NS)
@@ -75,7 +75,7 @@ def _unanswered(metric: Loss, answered_by: str, scene: Scene) -> Measurement:
             }
         ),
         least=total - int((undecided | found.elsewhere).sum()),
-        most=total + unseen + found.repeated,
+        most=total + unseen + found.perhaps_lost,
         notes=tuple(notes),
         unprovable=found.unprovable,
     )
@@ -90,10 +90,12 @@ def _uncounted(metric: Loss, scene: Scene) -> Measurement:
     least: int
     most: int | None
     denominator, of = seen + holes, "packets seen or missing"
-    if sent is None:
+    if sent is None or not sent.covers:
         least, most = holes, None
+        counter = f"counter of the sender of `{packets.name}`"
         notes.append(
-            f"no counter of the sender of `{packets.name}` is known; {holes} holes in its sequence are all that is sure"
+            (f"no {counter} is known" if sent is None else f"the {counter} does not count all that is in the flow")
+            + f"; {holes} holes in its sequence are all that is sure"
         )
     elif sent.most is None:
         least, most = 0, None
@@ -144,7 +146,7 @@ def _distinct_and_holes(packets: Packets) -> tuple[int, int]:
     stream, beside = packets.stream, packets.beside
     chosen = (packets.measured & stream.first_copy)[stream.order]
     order = stream.order[chosen]
-    if beside is None or packets.filtered or not len(order):
+    if beside is None or packets.filtered or packets.shared or not len(order):
         return len(order), 0
     heads = np.flatnonzero(np.diff(stream.space[order], prepend=-1))
     low = np.minimum.reduceat(stream.extended[order], heads)

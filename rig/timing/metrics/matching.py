@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rig.errors import PlanError
+from rig.timing.copies import AT_ONCE_NS
 from rig.timing.flows import Keys, Packets
 from rig.timing.metrics.conversations import conversations
 from rig.timing.metrics.owners import earliest, owners, reaches
@@ -33,8 +34,11 @@ class Matching:
     too_late i8: position of the deciding datagram where it came after the time-out, else -1. ambiguous b: matched by
     order where a loss or a stray response leaves open whose response it is. Beside losses alone the true delay is at
     most the one found; beside strays (`strays`) nothing is sure. elsewhere b: matched by order and without a response,
-    but it may be a request outside of the window that was lost instead. repeated: by key, requests beside those in
-    `request` that may have been answered in their place, or lost. owner i8, by key only: per response the
+    but it may be a request outside of the window that was lost instead.
+
+    By key only. repeated: requests beside those in `request` that may have been answered in their place, or lost.
+    perhaps_lost: how many of them lack a response. crossed: how many were open at the same time as another request of
+    their key, where both may have been answered, so that nobody knows how long each took. owner i8: per response the
     position of the request that it belongs to, however late, -1 for none.
     """
 
@@ -47,6 +51,8 @@ class Matching:
     counts: dict[str, int]
     strays: bool = False
     repeated: int = 0
+    perhaps_lost: int = 0
+    crossed: int = 0
     owner: NDArray[np.int64] | None = None
 
     @property
@@ -200,7 +206,22 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
     too_late[response >= 0] = -1
     mine = np.zeros(len(key), np.bool_)
     mine[instance] = True
-    repeated = np.count_nonzero(requests.measured[position[repeat]])
+    asked_twice = np.flatnonzero(repeat)
+    answers = np.flatnonzero(in_time)
+    # The k-th of the requests that repeat one may be what the response k places behind its own answered.
+    whose = owner[asked_twice]
+    place = np.searchsorted(owner[answers], whose) + np.arange(len(whose)) - np.searchsorted(whose, whose) + 1
+    further = answers[np.minimum(place, len(answers) - 1)]
+    answered_too = (place < len(answers)) & (owner[further] == whose)
+    slower = answered_too & (time[further] - time[asked_twice] > delay[answer[whose]] + AT_ONCE_NS)
+    # A key that is asked for anew while a repeated request is open is no mark any more.
+    starts = ~is_response & (begins | np.append(True, is_response)[: len(key)])
+    again = np.append(np.minimum.accumulate(np.where(starts, index, len(key))[::-1])[::-1], len(key))
+    anew = np.minimum(again[answer[asked_twice]], len(key) - 1)
+    reused = (again[answer[asked_twice]] < len(key)) & (group[anew] == group[asked_twice])
+    reused &= time[anew] - time[asked_twice] <= timeout_ns
+    counted = requests.measured[position[asked_twice]]
+    repeated = np.count_nonzero(counted)
     owned_by = np.full(len(responses), -1)
     owned_by[position[owned]] = position[owner[owned]]
     counts = {
@@ -225,6 +246,8 @@ def _by_key(requests: Packets, responses: Packets, timeout_ns: int) -> Matching:
         elsewhere=np.zeros(len(instance), np.bool_),
         counts={name: int(value) for name, value in counts.items()},
         repeated=int(repeated),
+        perhaps_lost=int(np.count_nonzero(counted & ~answered_too)),
+        crossed=int(np.count_nonzero(counted & (reused | slower))),
         owner=owned_by,
     )
 
@@ -301,7 +324,6 @@ def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"
         )
         response, elsewhere = _at_the_edges(response, mine, alone, others, asked_in)
     response = np.where(response >= 0, answering[response] if len(answering) else -1, -1)[mine]
-    beside_strays = np.isin(asked_in, answered_in[pairs.stray])
     return Matching(
         request=asking[mine],
         response=response,
@@ -316,7 +338,7 @@ def _by_order(requests: Packets, responses: Packets, to: Literal["first", "last"
                 np.count_nonzero(requests.measured & ~said) + np.count_nonzero(responses.measured & ~replied)
             ),
         },
-        strays=bool((pairs.ambiguous & beside_strays & mine).any()),
+        strays=bool((pairs.movable & mine).any()),
     )
 
 

@@ -25,7 +25,8 @@ class Sent:
 
     count: by the sender. seen: packets that it counted and the capture shows, in whatever flow. least, most: bounds on
     those that it does not show; most is None where counter and capture do not fit together. whole: the flow has all of
-    those that are seen, so what is missing is missing from it; else it may be missing from another flow.
+    those that are seen, so what is missing is missing from it; else it may be missing from another flow. covers: every
+    packet of the flow is of those that the sender counts; else more may be missing from it than the counter tells.
     """
 
     count: int
@@ -33,6 +34,7 @@ class Sent:
     least: int
     most: int | None
     whole: bool = True
+    covers: bool = True
 
     @classmethod
     def exactly(cls, count: int, seen: int) -> Sent:

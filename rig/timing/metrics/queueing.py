@@ -15,13 +15,15 @@ class Pairs:
 
     owner i8, one per response: index of its request; of a stray the request of its conversation that came before, if
     any. stray b, one per response: no request was open. ambiguous b, one per request: another pairing of as many may
-    give it another response or none, because one was lost or a response was left.
+    give it another response or none, because one was lost or a response was left; movable b: the latter, its response
+    may be a stray.
     """
 
     response: NDArray[np.int64]
     owner: NDArray[np.int64]
     stray: NDArray[np.bool_]
     ambiguous: NDArray[np.bool_]
+    movable: NDArray[np.bool_]
 
 
 def pair(
@@ -46,7 +48,8 @@ def pair(
     answers = considered[answers]
 
     response, owner = np.full(len(asked_ns), -1), np.full(len(answered_ns), -1)
-    ambiguous, stray = np.zeros(len(asked_ns), np.bool_), np.zeros(len(answered_ns), np.bool_)
+    ambiguous, movable = np.zeros(len(asked_ns), np.bool_), np.zeros(len(asked_ns), np.bool_)
+    stray = np.zeros(len(answered_ns), np.bool_)
     smooth = np.diff(ask_begin) == np.diff(answer_begin)
     one, other = asks[smooth[asked_in[asks]]], answers[smooth[answered_in[answers]]]
     delay = answered_ns[other] - asked_ns[one]
@@ -70,9 +73,9 @@ def pair(
         stray[theirs] = left
         closed_ns = asked_ns[mine] + timeout_ns
         closed_ns[~lost] = answered_ns[theirs[index[~lost]]]
-        ambiguous[mine] = _unclear(asked_ns[mine], closed_ns, lost, head[left])
-        ambiguous[mine[head[_movable(asked_ns[mine], answered_ns[theirs], head, left, timeout_ns)]]] = True
-    return Pairs(response, owner, stray, ambiguous)
+        ambiguous[mine] = _unclear(asked_ns[mine], closed_ns, lost)
+        movable[mine[head[_movable(asked_ns[mine], answered_ns[theirs], head, left, timeout_ns)]]] = True
+    return Pairs(response, owner, stray, ambiguous | movable, movable)
 
 
 def _sorted(number: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -101,10 +104,8 @@ def _queue(asked_ns: list[int], answered_ns: list[int], timeout_ns: int) -> tupl
     return chosen, owner
 
 
-def _unclear(
-    asked_ns: NDArray[np.int64], closed_ns: NDArray[np.int64], lost: NDArray[np.bool_], strays: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Requests that were open at the same time as others, in a period in which one was lost or a response was left.
+def _unclear(asked_ns: NDArray[np.int64], closed_ns: NDArray[np.int64], lost: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Requests that were open at the same time as others, in a period in which one was lost.
 
     A period lasts as long as some request is open. Alone in its period a request cannot be confused with another.
     """
@@ -113,7 +114,6 @@ def _unclear(
     period = np.cumsum(begins) - 1
     size = np.bincount(period)
     doubtful = np.bincount(period[lost], minlength=len(size)) > 0
-    doubtful[period[strays[strays >= 0]]] = True
     confused: NDArray[np.bool_] = (doubtful & (size > 1))[period]
     return confused
 

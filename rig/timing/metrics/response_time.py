@@ -47,6 +47,9 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
             f"matched by order beside lost responses: {np.count_nonzero(found.ambiguous & answered)} delays are upper "
             "bounds, because a response may belong to a later request"
         )
+    began_ns = requests.table.time_ns[:1]
+    if metric.match == "order" and scene.window_ns[0] is None and (asked_ns[:1] < began_ns + scene.timeout_ns).any():
+        notes.append("matched by order: no request is taken to have been open when the capture began")
     never = scene.never_left.get(metric.request)
     if never is not None and never.count:
         asking, asking_ns = never.shown()
@@ -75,5 +78,6 @@ def response_time(metric: ResponseTime, scene: Scene) -> Measurement:
             }
         ),
         notes=tuple(notes),
-        unprovable=found.unprovable,
+        unprovable=found.unprovable
+        or (f"{found.crossed} requests were open together with another of the same key" if found.crossed else ""),
     )
