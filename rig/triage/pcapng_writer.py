@@ -1,7 +1,7 @@
 """Write pcapng (draft-ietf-opsawg-pcapng) from any capture that the reader knows: comments added, nanoseconds kept.
 
 Frames keep their numbers and bytes. Other blocks and options of the source do not come along; interface names, link
-types and drop counts do.
+types and drop counts do, and an empty block stands for what took a number and is no frame.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from rig.capture.contents import open_contents
 from rig.capture.frames import Findings, Interface
 from rig.capture.reader import parser_for
 
-_SHB, _IDB, _ISB, _EPB = 0x0A0D0D0A, 1, 5, 6
+_SHB, _IDB, _ISB, _EPB, _CUSTOM = 0x0A0D0D0A, 1, 5, 6, 0xBAD
 _COMMENT, _USERAPPL, _IF_NAME, _IF_TSRESOL, _ISB_IFRECV, _ISB_IFDROP = 1, 4, 2, 9, 4, 5
 _NANOSECONDS = b"\x09"
+_NOBODY = 32473
+"""Private enterprise number for examples (RFC 5612)."""
 _TEXT_MAX = 60_000
 """Bytes of one option: its length field has 16 bits."""
 _FLUSH = 1 << 20
@@ -51,7 +53,8 @@ def rewrite(
     whole = [target for target in targets if target.only is None]
     parts = [target for target in targets if target.only is not None]
     in_part = frozenset().union(*(target.only for target in parts if target.only is not None))
-    seen = last_ns = known = 0
+    seen = last_ns = known = last = 0
+    stand_in = _block(_CUSTOM, struct.pack("<I", _NOBODY))
     head, tail = struct.Struct("<IIIIIII"), struct.Struct("<I")
     buffer = bytearray()
     for target in targets:
@@ -73,6 +76,8 @@ def rewrite(
                         target.stream.write(described)
                     known += 1
                 seen += 1
+                buffer += stand_in * (number - last - 1)
+                last = number
                 at_ns = last_ns = last_ns if time_ns is None else time_ns  # a Simple Packet Block keeps its place
                 if retime is not None:
                     moved = retime(number, at_ns)

@@ -150,6 +150,22 @@ def test_classic_pcap_of_any_kind_becomes_pcapng_with_the_same_frames(order: str
     assert before.payload_len.tolist() == after.payload_len.tolist()
 
 
+@needs_tshark
+def test_frames_keep_their_numbers_behind_blocks_that_are_no_frames(tmp_path: Path) -> None:
+    source, copy = Wire(1), tmp_path / "copy.pcapng"
+    lossy(source)
+    plain = source.write(tmp_path / "plain.pcapng").read_bytes()
+    custom = struct.pack("<IIIII", 0xBAD, 20, 32473, 0, 20)
+    first = plain.index(struct.pack("<I", 6), plain.index(struct.pack("<I", 1), 28))
+    path = tmp_path / "custom.pcapng"
+    path.write_bytes(plain[:first] + custom * 3 + plain[first:])
+    with copy.open("wb") as stream:
+        rewrite(path, [Target(stream)])
+    shown = ("-T", "fields", "-e", "frame.number", "-e", "frame.time_epoch", "-Y", "udp")
+    assert tshark(copy, *shown) == tshark(path, *shown)
+    assert tshark(copy, *shown)[0].startswith("4\t")
+
+
 def test_drop_counts_of_the_source_are_kept(tmp_path: Path) -> None:
     wire = Wire(2)
     talk(wire, 5)
