@@ -122,7 +122,8 @@ def make_morning(title: str, set_id: str | None, standings: Iterable[Standing], 
     drifting = [one for one in tonight if one.drift is not None and not one.flaky and one.now.state == "green"]
     new = [one for one in red if one.before != "red"]
     fixed = [one for one in tonight if one.now.state == "green" and one.before == "red" and not one.flaky]
-    missed = [one for one in everything if one not in tonight and latest - one.now.result.started_ms < STALE_MS]
+    of_tonight = {id(one) for one in tonight}
+    missed = [one for one in everything if id(one) not in of_tonight and latest - one.now.result.started_ms < STALE_MS]
     named = {id(one) for one in [*red, *flaky, *drifting, *fixed]}
     begun = min((when(one.now) for one in tonight), default="")
     return Morning(

@@ -6,13 +6,13 @@ import html
 from collections.abc import Iterable, Sequence
 
 from rig.plan.units import format_ns
+from rig.terminal import printable
 from rig.timing.limits import format_value
 
 
 def escape(text: object) -> str:
     """Text for HTML, attributes included; control characters become visible."""
-    shown = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in str(text))
-    return html.escape(shown, quote=True)
+    return html.escape("\n".join(map(printable, str(text).split("\n"))), quote=True)
 
 
 def frame_buttons(frames: Iterable[int]) -> str:
