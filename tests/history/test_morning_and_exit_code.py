@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -49,6 +51,15 @@ def journal_of(directory: Path, jobs: list[Job], at: datetime = TONIGHT) -> Jour
     return journal
 
 
+@contextlib.contextmanager
+def night(directory: Path, jobs: list[Job], at: datetime = TONIGHT) -> Iterator[Journal]:
+    """A night that comes to its end."""
+    journal = journal_of(directory, jobs, at)
+    yield journal
+    journal.end()
+    journal.close()
+
+
 def attempted(journal: Journal, job: Job, verdict: str, run: Path | None = None, number: int = 1) -> None:
     journal.attempt_begins(job, number)
     record = f"{run.parent.name}/{run.name}" if run else None
@@ -88,10 +99,8 @@ def test_a_night_that_was_cut_off_names_what_it_left(tmp_path: Path, seen_before
 def test_a_plan_that_was_taken_out_of_the_night_is_no_error(tmp_path: Path) -> None:
     written(tmp_path, PASSED, "b", TONIGHT - timedelta(days=1))
     run = written(tmp_path, PASSED)
-    journal = journal_of(run.parent, JOBS[:1])
-    attempted(journal, JOBS[0], "PASS", run)
-    journal.end()
-    journal.close()
+    with night(run.parent, JOBS[:1]) as journal:
+        attempted(journal, JOBS[0], "PASS", run)
     code, text, _ = reported(tmp_path)
     assert code == 0
     assert "`b` on lab-1: not among the plans and benches of this night" in text
@@ -100,10 +109,8 @@ def test_a_plan_that_was_taken_out_of_the_night_is_no_error(tmp_path: Path) -> N
 def test_a_check_that_was_taken_out_of_its_plan_is_named_and_no_error(tmp_path: Path) -> None:
     written(tmp_path, counted("in-order", 0), at=TONIGHT - timedelta(days=1))
     run = written(tmp_path, PASSED)
-    journal = journal_of(run.parent, JOBS[:1])
-    attempted(journal, JOBS[0], "PASS", run)
-    journal.end()
-    journal.close()
+    with night(run.parent, JOBS[:1]) as journal:
+        attempted(journal, JOBS[0], "PASS", run)
     code, text, suites = reported(tmp_path)
     assert code == 0
     assert "`a` (in-order) on lab-1: the run of this night has no result of it; last result" in text
@@ -141,27 +148,23 @@ def test_an_undecided_run_beside_a_failed_one_is_not_told_twice(tmp_path: Path) 
 def test_a_failure_whose_verdicts_cannot_be_read_is_named(tmp_path: Path) -> None:
     good, bad = written(tmp_path, PASSED), written(tmp_path, FAILED, "b", minute=1)
     (bad / VERDICTS).write_text('{"schema": 1, "che')
-    journal = journal_of(good.parent, JOBS[:2])
-    attempted(journal, JOBS[0], "PASS", good)
-    attempted(journal, JOBS[1], "FAIL", bad)
-    journal.end()
-    journal.close()
+    with night(good.parent, JOBS[:2]) as journal:
+        attempted(journal, JOBS[0], "PASS", good)
+        attempted(journal, JOBS[1], "FAIL", bad)
     code, text, suites = reported(tmp_path)
     assert code == 1
     assert "- `b` on lab-1: FAIL: so" in text
     assert len(suites.findall("testsuite/testcase/failure")) == 1
     morning, _ = morning_of(tmp_path, good.parent)
-    assert next(github_annotations(morning)).startswith("::error ")
+    assert next(github_annotations(morning)).startswith("::error title=b%3A FAIL::lab-1: FAIL: so")
 
 
 def test_a_failure_that_only_its_record_tells_counts(tmp_path: Path) -> None:
     """The worker was killed between the verdicts and its answer, and the next attempt passed."""
     runs = [written(tmp_path, FAILED), written(tmp_path, PASSED, minute=1)]
-    journal = journal_of(runs[0].parent, JOBS[:1])
-    attempted(journal, JOBS[0], "ERROR")
-    attempted(journal, JOBS[0], "PASS", runs[1], 2)
-    journal.end()
-    journal.close()
+    with night(runs[0].parent, JOBS[:1]) as journal:
+        attempted(journal, JOBS[0], "ERROR")
+        attempted(journal, JOBS[0], "PASS", runs[1], 2)
     code, text, _ = reported(tmp_path)
     assert "**1 newly failing**" in text
     assert code == 1
@@ -234,10 +237,8 @@ def test_a_page_in_order_is_that_of_a_night_in_order() -> None:
 )
 def test_a_journal_of_another_version_is_named_and_the_rest_of_it_used(tmp_path: Path, line: dict[str, object]) -> None:
     run = written(tmp_path, PASSED)
-    journal = journal_of(run.parent, JOBS[:1])
-    attempted(journal, JOBS[0], "PASS", run)
-    journal.end()
-    journal.close()
+    with night(run.parent, JOBS[:1]) as journal:
+        attempted(journal, JOBS[0], "PASS", run)
     with (run.parent / "nightly.jsonl").open("a") as stream:
         print(json.dumps(line), file=stream)
     code, text, _ = reported(tmp_path)
@@ -248,10 +249,8 @@ def test_a_journal_of_another_version_is_named_and_the_rest_of_it_used(tmp_path:
 
 def test_a_night_of_another_version_is_a_night_of_which_nothing_is_known(tmp_path: Path) -> None:
     earlier = written(tmp_path, PASSED, at=NOW - timedelta(hours=20))
-    journal = journal_of(earlier.parent, JOBS[:1], NOW - timedelta(hours=20))
-    attempted(journal, JOBS[0], "PASS", earlier)
-    journal.end()
-    journal.close()
+    with night(earlier.parent, JOBS[:1], NOW - timedelta(hours=20)) as journal:
+        attempted(journal, JOBS[0], "PASS", earlier)
     directory = tmp_path / set_of(TONIGHT)
     directory.mkdir()
     (directory / "nightly.jsonl").write_text('{"event": "begun", "order": {"plans": [], "benches": []}}\n')
@@ -264,10 +263,8 @@ def test_a_night_of_another_version_is_a_night_of_which_nothing_is_known(tmp_pat
 def test_a_night_that_a_clock_put_into_the_future_is_not_that_of_every_morning(tmp_path: Path) -> None:
     ahead = datetime(2099, 1, 1, tzinfo=UTC)
     run = written(tmp_path, PASSED, at=ahead)
-    journal = journal_of(run.parent, JOBS[:1], ahead)
-    attempted(journal, JOBS[0], "PASS", run)
-    journal.end()
-    journal.close()
+    with night(run.parent, JOBS[:1], ahead) as journal:
+        attempted(journal, JOBS[0], "PASS", run)
     code, text, _ = reported(tmp_path)
     assert code == 3
     assert "no run was made" in text
